@@ -1,0 +1,102 @@
+"""[job] and [node]: what is asked of Slurm (or of this machine) and how each node is set up."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from contract.config.base import Section
+
+# What Slurm takes as a name. No blanks, quotes or shell characters: refused here, not repaired later.
+Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.,:@/+=-]*$")]
+VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+SbatchKey = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]*$")]
+# A value of an sbatch option may hold blanks and quotes (it is quoted), but a newline would end the line.
+SbatchValue = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$")]
+
+OWNED_BY_US = frozenset(
+    {
+        "job_name",
+        "comment",
+        "dependency",
+        "requeue",
+        "no_requeue",
+        "no_kill",
+        "signal",
+        "open_mode",
+        "output",
+        "error",
+        "export",
+        "nodes",
+        "ntasks_per_node",
+        "chdir",
+        "array",
+        "parsable",
+        "wait",
+    }
+)
+
+
+class Job(Section):
+    executor: Literal["local", "slurm"] = "local"
+    """`slurm` submits a job; `local` starts the same agents on this machine, without Slurm."""
+    nodes: Annotated[int, Field(ge=1, le=100_000)] = 1
+    """Nodes that train. With `local` each "node" is one agent process on this machine."""
+    spare_nodes: Annotated[int, Field(ge=0, le=1000)] = 0
+    """Extra nodes in the same allocation that stand in for a lost one without a new job."""
+    gpus_per_node: Annotated[int, Field(ge=0, le=64)] = 0
+    """GPUs asked for on each node; 0 trains on CPU."""
+    ranks_per_node: Annotated[int, Field(ge=1, le=64)] = 1
+    """Workers on each node, normally one per GPU."""
+    cpus_per_node: Annotated[int, Field(ge=0)] = 0
+    """CPU cores asked for on each node; 0 leaves it to the partition."""
+    time_limit_min: Annotated[int, Field(ge=1)] = 7 * 24 * 60
+    """Time limit of one job, in minutes. A run that needs longer chains jobs by itself."""
+    signal_before_limit_s: Annotated[int, Field(ge=10, le=65_000)] = 300
+    """So many seconds before the limit the workers are told to save. Slurm may be 60 s early."""
+    partition: Word = ""
+    account: Word = ""
+    qos: Word = ""
+    exclude: list[Word] = Field(default_factory=list)
+    """Nodes never to use, on top of those that the supervisor excludes on evidence."""
+    image: str = ""
+    """Container image to run in (pyxis or Apptainer); "" runs on the node itself."""
+    sbatch: dict[SbatchKey, SbatchValue] = Field(default_factory=dict)
+    """Further sbatch options, as `key = "value"`; the ones that ciuic sets itself are refused."""
+    command: list[str] = Field(default_factory=list)
+    """Program of each worker; empty means ciuic's trainer. It gets the usual RANK, WORLD_SIZE, MASTER_*."""
+    warm: bool = True
+    """Fork workers from a process that has the heavy imports loaded: a restart saves those seconds."""
+    export: list[VariableName] = Field(default_factory=list)
+    """Names of environment variables of the submitter that workers should see. Values are never written down."""
+    environment: dict[VariableName, str] = Field(default_factory=dict)
+    """Variables for the workers, with their values (no secrets: this file is copied)."""
+
+    @property
+    def world_size(self) -> int:
+        """Workers in all."""
+        return self.nodes * self.ranks_per_node
+
+    def contradictions(self) -> list[str]:
+        found = []
+        if self.gpus_per_node and self.ranks_per_node > self.gpus_per_node:
+            found.append(
+                f"ranks_per_node: {self.ranks_per_node} workers for {self.gpus_per_node} GPUs; each worker needs one of its own"
+            )
+        if self.signal_before_limit_s >= self.time_limit_min * 60:
+            found.append(
+                f"signal_before_limit_s: {self.signal_before_limit_s} s is the whole time limit of {self.time_limit_min} min"
+            )
+        taken = sorted(key for key in self.sbatch if key.replace("-", "_") in OWNED_BY_US)
+        found += [f"sbatch.{key}: ciuic sets this option itself; remove it" for key in taken]
+        return found
+
+
+class Node(Section):
+    transparent_hugepages: Literal["check", "never", "leave"] = "check"
+    """`check` reports the setting, `never` asks the prolog to switch it off, `leave` does not look."""
+    interface: str = ""
+    """Network interface for the process group, for example `ib0`; "" takes the default route's."""
+    stage: str = ""
+    """Directory on the node's own disk for copies of the data; "" reads from the source."""
+    preflight: bool = True
+    """Check the node before training: run directory writable, memory, GPU count."""

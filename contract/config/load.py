@@ -1,0 +1,200 @@
+"""Read a configuration and report everything that is wrong with it in one go."""
+
+import difflib
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import BaseModel, ValidationError
+
+from contract.config.whole import BETWEEN, RunConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One thing that is wrong: where (`batch.micro_batch`), what, and what would be right."""
+
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used. `problems` lists everything that was found."""
+
+    def __init__(self, source: str, problems: Sequence[Problem]) -> None:
+        self.source = source
+        self.problems = tuple(problems)
+        lines = "\n".join(f"  {problem}" for problem in problems)
+        super().__init__(f"{source}: {len(problems)} problem{'s' if len(problems) != 1 else ''}\n{lines}")
+
+
+def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """The configuration in this file, with `a.b=value` overrides (values in TOML syntax, bare words are strings).
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(str(path), [Problem(where="file", what=error.strerror or str(error))]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(str(path), [Problem(where="file", what=f"not UTF-8: {error}")]) from error
+    try:
+        value = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(str(path), [Problem(where="file", what=f"not TOML: {error}")]) from error
+    problems = [problem for item in overrides if (problem := _override(value, item))]
+    if problems:
+        raise ConfigError(str(path), problems)
+    return parse(value, source=str(path), bases=(path.resolve().parent, Path.cwd()))
+
+
+def _override(value: dict[str, Any], item: str) -> Problem | None:
+    key, equals, text = item.partition("=")
+    names = key.strip().split(".")
+    if not equals or not all(names):
+        return Problem(where=f"--set {item}", what="write it as section.key=value")
+    try:
+        new = tomllib.loads(f"v = {text.strip()}")["v"]
+    except tomllib.TOMLDecodeError:
+        new = text.strip()
+    table = value
+    for name in names[:-1]:
+        inner = table.setdefault(name, {})
+        if not isinstance(inner, dict):
+            return Problem(where=f"--set {item}", what=f"{name} is not a table")
+        table = inner
+    table[names[-1]] = new
+    return None
+
+
+def parse(value: Mapping[str, Any], *, source: str, bases: Sequence[Path]) -> RunConfig:
+    """The configuration in this mapping; `bases` are the directories in which a relative path is looked for.
+
+    Raises:
+        ConfigError: with every problem found: in each section, between sections, and in what they refer to.
+    """
+    try:
+        config = RunConfig.model_validate(value)
+        problems: list[Problem] = []
+        broken: frozenset[str] = frozenset()
+    except ValidationError as error:
+        problems = [_problem(item) for item in error.errors(include_url=False)]
+        broken = frozenset(str(item["loc"][0]) for item in error.errors(include_url=False) if item["loc"])
+        config = _sound_part(value, broken)
+    config = _anchored(config, bases)
+    problems += _contradictions(config, broken)
+    if problems:
+        raise ConfigError(source, problems)
+    return _self_contained(config)
+
+
+def _sound_part(value: Mapping[str, Any], broken: frozenset[str]) -> RunConfig:
+    """The sections that are right in themselves, so that contradictions can be told in the same go."""
+    return RunConfig.model_validate(
+        {
+            name: section
+            for name, section in value.items()
+            if name not in broken and name in RunConfig.model_fields
+        }
+    )
+
+
+def _anchored(config: RunConfig, bases: Sequence[Path]) -> RunConfig:
+    """Paths made absolute and the JSON taken in: the run may be resumed from anywhere, without the recipe's folder."""
+    data = config.data.model_copy(update={"path": _anchor(config.data.path, bases)})
+    deepspeed = config.deepspeed.model_copy(update={"config": _anchor(config.deepspeed.config, bases)})
+    return config.model_copy(update={"data": data, "deepspeed": deepspeed})
+
+
+def _self_contained(config: RunConfig) -> RunConfig:
+    """DeepSpeed's JSON moves into the configuration: the run must not depend on a file that somebody edits later."""
+    if not config.deepspeed.config:
+        return config
+    deepspeed = config.deepspeed.model_copy(update={"inline": config.deepspeed.settings(), "config": ""})
+    return config.model_copy(update={"deepspeed": deepspeed})
+
+
+def _anchor(path: str, bases: Sequence[Path]) -> str:
+    if not path or Path(path).is_absolute():
+        return path
+    tried = [(base / path).resolve() for base in bases]
+    return str(next((place for place in tried if place.exists()), tried[-1]))
+
+
+def _contradictions(config: RunConfig, broken: frozenset[str]) -> list[Problem]:
+    found: list[Problem] = []
+    for name in RunConfig.model_fields:
+        if name in broken:
+            continue
+        section = getattr(config, name)
+        for text in section.contradictions():
+            key, _, what = text.partition(": ")
+            found.append(Problem(where=f"{name}.{key}", what=what))
+    for needs, check in BETWEEN:
+        if not needs & broken:
+            found += [_sentence("", text) for text in check(config)]
+    return found
+
+
+def _sentence(section: str, text: str) -> Problem:
+    key, _, what = text.partition(": ")
+    return Problem(where=f"{section}.{key}" if section else key, what=what)
+
+
+def _problem(item: Any) -> Problem:
+    where = ".".join(str(part) for part in item["loc"]) or "file"
+    if item["type"] == "extra_forbidden":
+        return Problem(where=where, what=f"unknown key{_did_you_mean(item['loc'])}")
+    shown = repr(item["input"])
+    shown = shown if len(shown) <= 80 else shown[:77] + "..."
+    message = str(item["msg"])
+    return Problem(where=where, what=f"is {shown}; {message[0].lower()}{message[1:]}")
+
+
+def _did_you_mean(location: Sequence[str | int]) -> str:
+    known = _keys_at([str(part) for part in location[:-1]])
+    close = difflib.get_close_matches(str(location[-1]), known, n=1)
+    if close:
+        return f'; did you mean "{close[0]}"?'
+    return f"; known here: {', '.join(known)}" if known else ""
+
+
+def _keys_at(parents: Sequence[str]) -> list[str]:
+    model: type[BaseModel] = RunConfig
+    for name in parents:
+        field = model.model_fields.get(name)
+        if field is None or not (
+            isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+        ):
+            return []
+        model = field.annotation
+    return sorted(model.model_fields)
+
+
+def dump(config: RunConfig) -> str:
+    """The resolved configuration with every default, as TOML."""
+    return tomli_w.dumps(config.model_dump(mode="json"))
+
+
+def read_resolved(path: Path) -> RunConfig:
+    """run.toml of a run directory. Trusted to be sound (we wrote it), so the data is not looked for.
+
+    Raises:
+        ConfigError: it is not there, or was written by another version.
+    """
+    try:
+        return RunConfig.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ConfigError(str(path), [Problem(where="file", what=error.strerror or str(error))]) from error
+    except ValidationError as error:
+        raise ConfigError(str(path), [_problem(item) for item in error.errors(include_url=False)]) from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(str(path), [Problem(where="file", what=f"not TOML: {error}")]) from error

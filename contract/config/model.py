@@ -1,0 +1,66 @@
+"""[model]: the shape of the DeepSeek-V3 network. The defaults are the small model of the demo."""
+
+from pydantic import Field
+
+from contract.config.base import Section
+
+
+class Model(Section):
+    """Shape and initialisation. A changed shape cannot resume from older checkpoints of the run."""
+
+    vocab_size: int = Field(default=0, ge=0)
+    """Rows of the embedding. 0 takes the vocabulary of the prepared data; set it to leave room for later tokens."""
+    hidden_size: int = Field(default=128, ge=8)
+    """Width of the residual stream. The first thing to raise for a stronger model."""
+    intermediate_size: int = Field(default=384, ge=8)
+    """Width of the dense layers' feed-forward part; about 3 times hidden_size."""
+    moe_intermediate_size: int = Field(default=64, ge=8)
+    """Width of one expert. Many narrow experts are DeepSeek's choice over few wide ones."""
+    layers: int = Field(default=3, ge=1)
+    """Number of decoder layers."""
+    dense_layers: int = Field(default=1, ge=0)
+    """The first so many layers have no experts (DeepSeek-V3: 3 of 61); routing is unstable near the input."""
+    attention_heads: int = Field(default=4, ge=1)
+    """Heads of the latent attention; every head has its own keys and values."""
+    q_lora_rank: int = Field(default=48, ge=0)
+    """Rank of the compressed queries. 0 leaves queries uncompressed (DeepSeek-V2-Lite)."""
+    kv_lora_rank: int = Field(default=32, ge=1)
+    """Rank of the compressed keys and values: what attention would have to cache for each token."""
+    qk_nope_head_dim: int = Field(default=16, ge=1)
+    """Size of the part of a head's query and key that carries no position."""
+    qk_rope_head_dim: int = Field(default=16, ge=2, multiple_of=2)
+    """Size of the part that carries the rotary position; even."""
+    v_head_dim: int = Field(default=32, ge=1)
+    """Size of a head's value."""
+    routed_experts: int = Field(default=8, ge=2)
+    """Experts of each mixture layer among which the router chooses."""
+    shared_experts: int = Field(default=1, ge=1)
+    """Experts that every token passes."""
+    experts_per_token: int = Field(default=2, ge=1)
+    """Experts that the router chooses for each token."""
+    expert_groups: int = Field(default=1, ge=1)
+    """Groups into which the experts are cut (on a cluster: one for each node)."""
+    groups_per_token: int = Field(default=1, ge=1)
+    """Groups from which a token's experts may come; limits the traffic between nodes."""
+    routed_scaling_factor: float = Field(default=1.0, gt=0)
+    """Factor on the routed experts' output (DeepSeek-V3: 2.5); keeps it in proportion to the shared expert."""
+    initializer_range: float = Field(default=0.02, gt=0)
+    """Standard deviation of the initial weights. Small models learn faster with 0.02, V3 itself uses 0.006."""
+
+    def contradictions(self) -> list[str]:
+        """Problems between keys of this section."""
+        found: list[str] = []
+        if self.dense_layers > self.layers:
+            found.append(f"dense_layers: {self.dense_layers} is more than the {self.layers} layers there are")
+        if self.routed_experts % self.expert_groups:
+            found.append(
+                f"expert_groups: {self.routed_experts} experts do not divide into {self.expert_groups}"
+            )
+        if self.groups_per_token > self.expert_groups:
+            found.append(f"groups_per_token: {self.groups_per_token} of {self.expert_groups} groups")
+        reachable = self.routed_experts // self.expert_groups * min(self.groups_per_token, self.expert_groups)
+        if self.experts_per_token > reachable:
+            found.append(
+                f"experts_per_token: {self.experts_per_token}, a token can reach {reachable} experts"
+            )
+        return found

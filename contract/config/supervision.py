@@ -1,0 +1,54 @@
+"""[supervisor] and [alerts]: what the supervisor may do, and whom it tells."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from contract.config.base import Section
+from contract.config.job import VariableName
+
+
+class Supervisor(Section):
+    tick_s: Annotated[float, Field(ge=0.05, le=300)] = 1.0
+    """Seconds between two looks at this run."""
+    queue_s: Annotated[float, Field(ge=1, le=3600)] = 15.0
+    """Seconds between two questions to Slurm (one question serves all runs)."""
+    max_failures: Annotated[int, Field(ge=1, le=1000)] = 8
+    """Failures without a new checkpoint between them after which the run is stopped."""
+    same_failure_limit: Annotated[int, Field(ge=1, le=100)] = 2
+    """The same cause at the same step so many times in a row is deterministic: stop and say so."""
+    max_infrastructure_failures: Annotated[int, Field(ge=1, le=10_000)] = 50
+    """Budget of its own for time limit, preemption and node loss without progress between them."""
+    backoff_s: Annotated[float, Field(ge=0, le=3600)] = 1.0
+    """Wait before the second restart without progress; doubles each time. The first restart does not wait."""
+    backoff_max_s: Annotated[float, Field(ge=0, le=86_400)] = 600.0
+    """Longest wait between two restarts."""
+    in_place_limit: Annotated[int, Field(ge=0, le=1000)] = 4
+    """Restarts in place without a new checkpoint between them before a new job is tried instead. 0: always a new job."""
+    exclude_share: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """At most this share of the partition is excluded on evidence."""
+    exclude_hours: Annotated[float, Field(gt=0, le=24 * 30)] = 24.0
+    """An exclusion on evidence expires after so long."""
+    orphan_s: Annotated[float, Field(ge=10, le=86_400)] = 1800.0
+    """Agents end the job when a failure has waited so long and no supervisor is there to answer it."""
+    observe_only: bool = False
+    """Judge and tell, but do nothing."""
+
+
+class WeCom(Section):
+    key_env: VariableName = "CIUIC_WECOM_KEY"
+    """Name of the environment variable that holds the robot's key (or its whole URL). Never the key itself."""
+    base_url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s?#]+$")] = (
+        "https://qyapi.weixin.qq.com"
+    )
+    """Where the robot's API lives; change it for an egress proxy or a test server."""
+    per_minute: Annotated[int, Field(ge=1, le=20)] = 15
+    """Messages per minute; the robot itself refuses more than 20."""
+    mention: list[str] = Field(default_factory=list)
+    """User ids to mention when a person must act; `@all` for everybody."""
+    language: Literal["zh", "en"] = "zh"
+    """Language of the alerts."""
+
+
+class Alerts(Section):
+    wecom: WeCom = Field(default_factory=WeCom)

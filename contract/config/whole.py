@@ -1,0 +1,60 @@
+"""The sections together, and the contradictions that only show between them."""
+
+from collections.abc import Callable
+
+from pydantic import Field
+
+from contract.config.base import Section
+from contract.config.batch import Batch
+from contract.config.checkpoint import Checkpoint
+from contract.config.data import Data
+from contract.config.deepspeed import DeepSpeed
+from contract.config.job import Job, Node
+from contract.config.model import Model
+from contract.config.monitor import Monitor, Profile
+from contract.config.optimizer import Optimizer
+from contract.config.precision import Precision
+from contract.config.run import Metadata, Run
+from contract.config.schedule import Schedule
+from contract.config.supervision import Alerts, Supervisor
+
+
+class RunConfig(Section):
+    """run.toml."""
+
+    run: Run = Field(default_factory=Run)
+    metadata: Metadata = Field(default_factory=Metadata)
+    job: Job = Field(default_factory=Job)
+    node: Node = Field(default_factory=Node)
+    model: Model = Field(default_factory=Model)
+    data: Data = Field(default_factory=Data)
+    optimizer: Optimizer = Field(default_factory=Optimizer)
+    schedule: Schedule = Field(default_factory=Schedule)
+    batch: Batch = Field(default_factory=Batch)
+    precision: Precision = Field(default_factory=Precision)
+    deepspeed: DeepSpeed = Field(default_factory=DeepSpeed)
+    checkpoint: Checkpoint = Field(default_factory=Checkpoint)
+    monitor: Monitor = Field(default_factory=Monitor)
+    profile: Profile = Field(default_factory=Profile)
+    supervisor: Supervisor = Field(default_factory=Supervisor)
+    alerts: Alerts = Field(default_factory=Alerts)
+
+
+def _batch_divides(config: RunConfig) -> list[str]:
+    # Another program has batches of its own.
+    return (
+        []
+        if config.job.command
+        else [f"batch.{text}" for text in config.batch.divides(config.job.world_size)]
+    )
+
+
+def _data_is_there(config: RunConfig) -> list[str]:
+    return [] if config.job.command else [f"data.{text}" for text in config.data.missing()]
+
+
+# (sections that must be sound for the check to mean something, the check)
+BETWEEN: tuple[tuple[frozenset[str], Callable[[RunConfig], list[str]]], ...] = (
+    (frozenset({"batch", "job"}), _batch_divides),
+    (frozenset({"data", "job"}), _data_is_there),
+)

@@ -1,0 +1,299 @@
+"""The journal's events. The run's state is the fold of them (contract/history.py).
+
+A line is `{"v":1,"seq":…,"time":…,"epoch":…,"kind":"…", …the fields of the kind}`. Readers skip kinds that
+they do not know, and ignore an event of an older epoch that stands after a newer one's: a supervisor that was
+stopped, overtaken and woke up (design rule 4).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from typing import Any
+
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Body:
+    """What happened. Subclasses are the closed list of kinds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunCreated(Body):
+    run: str
+    config_digest: str
+    version: str
+    target_steps: int  # 0: the target is in tokens
+    target_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupervisorStarted(Body):
+    host: str
+    pid: int
+    version: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptIntended(Body):
+    """Written before `sbatch` (rule 5). A retried submission keeps its number."""
+
+    attempt: int
+    tag: str
+    reason: str
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptSubmitted(Body):
+    attempt: int
+    job_id: str
+    adopted: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmitFailed(Body):
+    """`permanent`: trying again cannot help. Otherwise the same attempt is submitted again after a wait."""
+
+    attempt: int
+    reason: str
+    permanent: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CancelIntended(Body):
+    """The supervisor wants this attempt's job gone."""
+
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptEnded(Body):
+    """The queue is sure that the job is over; `job_state` is its word, `code` the agents' common exit code."""
+
+    attempt: int
+    job_state: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationIntended(Body):
+    """A restart in place was ordered: control.json says prepare (written before it does)."""
+
+    attempt: int
+    generation: int
+    members: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationWent(Body):
+    """Members, master and port are fixed: go."""
+
+    attempt: int
+    generation: int
+    members: tuple[str, ...]
+    master: str
+    port: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationResumed(Body):
+    """Rank 0 recorded where it resumed: from this step on the generation writes the history."""
+
+    attempt: int
+    generation: int
+    step: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged(Body):
+    """A verdict that is not healthy, with what it rests on, so that it can be judged again (rule 2).
+
+    `detected_s`: seconds between the event on the node and the verdict, where the agent's clock tells.
+    `signature` identifies the failure for "the same again" (cause, exception, place); `step` is where.
+    """
+
+    attempt: int
+    generation: int
+    verdict: str
+    cause: str
+    reason: str
+    step: int
+    signature: str
+    suspects: tuple[int, ...] = ()
+    nodes: tuple[str, ...] = ()
+    detected_s: float = 0.0
+    lines: tuple[str, ...] = ()
+    observation: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovered(Body):
+    """The first optimiser step after a failure is done. `lost_s`: from the verdict's event to that step."""
+
+    attempt: int
+    generation: int
+    step: int
+    failed_attempt: int
+    failed_generation: int
+    detect_s: float
+    restart_s: float
+    repeated_steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointSeen(Body):
+    step: int
+    attempt: int
+    generation: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateChanged(Body):
+    """The run's state as people see it; final ones stop the supervisor's work on it."""
+
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundsSet(Body):
+    """From where generations may resume, and which sampler positions they jump over."""
+
+    min_step: int
+    max_step: int
+    skip_windows: tuple[tuple[int, int], ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestTaken(Body):
+    """A command's request, consumed by the lock's holder."""
+
+    id: str
+    request: str
+    by: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestDone(Body):
+    id: str
+    outcome: str
+    ok: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlertQueued(Body):
+    """Into the outbox. `key` folds duplicates until recovery; `text` maps language → message."""
+
+    id: str
+    key: str
+    severity: str
+    title: Mapping[str, str]
+    text: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlertTried(Body):
+    """Written before the message leaves; without an outcome after it, a repeat may be a duplicate."""
+
+    id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlertDelivered(Body):
+    id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlertFailed(Body):
+    """`errcode` as the robot said it (-1 busy, 0 never here; HTTP status or 0 for a transport error)."""
+
+    id: str
+    errcode: int
+    reason: str
+    permanent: bool
+
+
+KINDS: Mapping[str, type[Body]] = {
+    "run-created": RunCreated,
+    "supervisor-started": SupervisorStarted,
+    "attempt-intended": AttemptIntended,
+    "attempt-submitted": AttemptSubmitted,
+    "submit-failed": SubmitFailed,
+    "cancel-intended": CancelIntended,
+    "attempt-ended": AttemptEnded,
+    "generation-intended": GenerationIntended,
+    "generation-went": GenerationWent,
+    "generation-resumed": GenerationResumed,
+    "judged": Judged,
+    "recovered": Recovered,
+    "checkpoint-seen": CheckpointSeen,
+    "state-changed": StateChanged,
+    "bounds-set": BoundsSet,
+    "request-taken": RequestTaken,
+    "request-done": RequestDone,
+    "alert-queued": AlertQueued,
+    "alert-tried": AlertTried,
+    "alert-delivered": AlertDelivered,
+    "alert-failed": AlertFailed,
+}
+_WORDS = {kind: word for word, kind in KINDS.items()}
+_ENVELOPE = ("v", "seq", "time", "epoch", "kind")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """A body with its place in the journal. `time`: UTC seconds by the writer's clock, for people and back-off."""
+
+    seq: int
+    time: float
+    epoch: int
+    body: Body
+
+
+def encode(event: Event) -> bytes:
+    """One line of the journal."""
+    value = {
+        "v": VERSION,
+        "seq": event.seq,
+        "time": round(event.time, 3),
+        "epoch": event.epoch,
+        "kind": _WORDS[type(event.body)],
+        **asdict(event.body),
+    }
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode(errors="replace") + b"\n"
+
+
+def decode(line: bytes) -> Event | None:
+    """The event in this line; None for a kind that this version does not know.
+
+    Raises:
+        ValueError: the line is not an event.
+    """
+    value = json.loads(line)
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+        raise ValueError("not a journal event")  # noqa: TRY004
+    kind = KINDS.get(value["kind"])
+    if kind is None:
+        return None
+    found = {name: item for name, item in value.items() if name not in _ENVELOPE}
+    known = {item.name: item for item in fields(kind)}
+    missing = [
+        name
+        for name, item in known.items()
+        if name not in found and item.default is MISSING and item.default_factory is MISSING
+    ]
+    if missing:
+        raise ValueError(f"{value['kind']}: {', '.join(missing)} missing")
+    body = kind(**{name: _tuples(item) for name, item in found.items() if name in known})
+    return Event(seq=int(value["seq"]), time=float(value["time"]), epoch=int(value["epoch"]), body=body)
+
+
+def _tuples(value: Any) -> Any:
+    """JSON has lists; our bodies hold tuples. Mappings stay as they are."""
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

@@ -1,0 +1,359 @@
+"""The fold of the journal: what is known of a run. Pure; the same for daemon, status, explain and replay."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from contract import events as ev
+from contract.states import RunState
+
+_KEPT_ALERTS = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationHistory:
+    """One start of all workers. Times are the journal's; None: did not happen (yet)."""
+
+    number: int
+    members: tuple[str, ...] = ()
+    reason: str = ""
+    intended_at: float | None = None
+    went_at: float | None = None
+    resumed_at: float | None = None
+    resume_step: int | None = None
+    failure: ev.Judged | None = None
+    failed_at: float | None = None
+    recovered: ev.Recovered | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptHistory:
+    """One job. `submit_failures` counts tries that failed cleanly; the number of the attempt stays."""
+
+    number: int
+    tag: str
+    reason: str
+    intended_at: float
+    exclude: tuple[str, ...] = ()
+    job_id: str = ""
+    submitted_at: float | None = None
+    submit_failures: int = 0
+    submit_failed_at: float | None = None
+    submit_failure: str = ""
+    submit_impossible: bool = False
+    cancel: ev.CancelIntended | None = None
+    cancelled_at: float | None = None
+    ended: ev.AttemptEnded | None = None
+    generations: tuple[GenerationHistory, ...] = ()
+
+    @property
+    def newest(self) -> GenerationHistory | None:
+        return self.generations[-1] if self.generations else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A verdict that led (or could lead) to a restart, kept until a checkpoint past its step exists."""
+
+    at: float
+    verdict: ev.Judged
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlertState:
+    """One message in the outbox."""
+
+    alert: ev.AlertQueued
+    queued_at: float
+    tries: int = 0
+    unanswered: bool = False  # tried, and no outcome recorded: a repeat may be a duplicate
+    tried_at: float | None = None
+    errcode: int = 0
+    failure: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """Everything that the journal says."""
+
+    run: str = ""
+    version: str = ""
+    created_at: float = 0.0
+    target_steps: int = 0
+    target_tokens: int = 0
+    epoch: int = 0
+    state: RunState = RunState.PENDING
+    reason: str = ""
+    state_at: float = 0.0
+    attempts: tuple[AttemptHistory, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    open_failure: Failure | None = None  # the newest failure from which the run has not recovered yet
+    newest_checkpoint: ev.CheckpointSeen | None = None
+    min_step: int = 0
+    max_step: int = -1
+    skip_windows: tuple[tuple[int, int], ...] = ()
+    requests: Mapping[str, ev.RequestTaken] = field(default_factory=dict)  # taken, not done
+    outbox: Mapping[str, AlertState] = field(default_factory=dict)  # not delivered yet
+    open_keys: frozenset[str] = frozenset()  # alerts said since the last recovery
+    alerts_sent: int = 0
+    alerts_failed: int = 0
+    faults: tuple[ev.Recovered, ...] = ()
+
+    @property
+    def newest(self) -> AttemptHistory | None:
+        return self.attempts[-1] if self.attempts else None
+
+    @property
+    def at(self) -> tuple[int, int]:
+        """(attempt, generation) that the run is at; (0, 0) before the first attempt."""
+        if self.newest is None:
+            return (0, 0)
+        generation = self.newest.newest
+        return (self.newest.number, generation.number if generation else 1)
+
+
+def fold(found: Iterable[ev.Event], start: History | None = None) -> History:
+    """The history after these events."""
+    history = start or History()
+    for event in found:
+        history = apply(history, event)
+    return history
+
+
+def apply(history: History, event: ev.Event) -> History:
+    """The history after one more event; an event of an overtaken supervisor changes nothing (rule 4)."""
+    if event.epoch < history.epoch:
+        return history
+    rule = _RULES.get(type(event.body))
+    history = replace(history, epoch=event.epoch)
+    return rule(history, event.body, event.time) if rule else history
+
+
+def _created(history: History, body: ev.RunCreated, at: float) -> History:
+    return replace(
+        history,
+        run=body.run,
+        version=body.version,
+        created_at=at,
+        state_at=at,
+        target_steps=body.target_steps,
+        target_tokens=body.target_tokens,
+    )
+
+
+def _on_attempt(history: History, number: int, change: Callable[[AttemptHistory], AttemptHistory]) -> History:
+    attempts = tuple(change(item) if item.number == number else item for item in history.attempts)
+    return replace(history, attempts=attempts)
+
+
+def _attempt_intended(history: History, body: ev.AttemptIntended, at: float) -> History:
+    if any(item.number == body.attempt for item in history.attempts):
+        return history
+    attempt = AttemptHistory(
+        number=body.attempt, tag=body.tag, reason=body.reason, intended_at=at, exclude=body.exclude
+    )
+    return replace(history, attempts=(*history.attempts, attempt))
+
+
+def _attempt_submitted(history: History, body: ev.AttemptSubmitted, at: float) -> History:
+    return _on_attempt(
+        history,
+        body.attempt,
+        lambda item: replace(item, job_id=body.job_id, submitted_at=at, submit_failure=""),
+    )
+
+
+def _submit_failed(history: History, body: ev.SubmitFailed, at: float) -> History:
+    return _on_attempt(
+        history,
+        body.attempt,
+        lambda item: replace(
+            item,
+            submit_failures=item.submit_failures + 1,
+            submit_failed_at=at,
+            submit_failure=body.reason,
+            submit_impossible=body.permanent,
+        ),
+    )
+
+
+def _cancel_intended(history: History, body: ev.CancelIntended, at: float) -> History:
+    return _on_attempt(
+        history,
+        body.attempt,
+        lambda item: item if item.cancel else replace(item, cancel=body, cancelled_at=at),
+    )
+
+
+def _attempt_ended(history: History, body: ev.AttemptEnded, at: float) -> History:
+    del at
+    return _on_attempt(history, body.attempt, lambda item: replace(item, ended=body))
+
+
+def _on_generation(
+    history: History, attempt: int, number: int, change: Callable[[GenerationHistory], GenerationHistory]
+) -> History:
+    """Change one generation, which comes into being when it is first heard of."""
+
+    def in_attempt(item: AttemptHistory) -> AttemptHistory:
+        known = {generation.number: generation for generation in item.generations}
+        known[number] = change(known.get(number, GenerationHistory(number=number)))
+        return replace(item, generations=tuple(known[key] for key in sorted(known)))
+
+    return _on_attempt(history, attempt, in_attempt)
+
+
+def _generation_intended(history: History, body: ev.GenerationIntended, at: float) -> History:
+    return _on_generation(
+        history,
+        body.attempt,
+        body.generation,
+        lambda item: replace(item, members=body.members, reason=body.reason, intended_at=at),
+    )
+
+
+def _generation_went(history: History, body: ev.GenerationWent, at: float) -> History:
+    return _on_generation(
+        history, body.attempt, body.generation, lambda item: replace(item, members=body.members, went_at=at)
+    )
+
+
+def _generation_resumed(history: History, body: ev.GenerationResumed, at: float) -> History:
+    history = _on_generation(
+        history,
+        body.attempt,
+        body.generation,
+        lambda item: replace(item, resume_step=body.step, resumed_at=at),
+    )
+    # An ordered roll-back stays until a generation started under it has recorded its resume point (rule 12).
+    return replace(history, max_step=-1) if 0 <= body.step <= history.max_step else history
+
+
+def _judged(history: History, body: ev.Judged, at: float) -> History:
+    failure = Failure(at=at, verdict=body)
+    history = _on_generation(
+        history,
+        body.attempt,
+        body.generation,
+        lambda item: item if item.failure else replace(item, failure=body, failed_at=at),
+    )
+    return replace(
+        history,
+        failures=(*history.failures, failure)[-1000:],
+        open_failure=history.open_failure or failure,
+    )
+
+
+def _recovered(history: History, body: ev.Recovered, at: float) -> History:
+    del at
+    history = _on_generation(
+        history, body.attempt, body.generation, lambda item: replace(item, recovered=body)
+    )
+    return replace(
+        history, open_failure=None, open_keys=frozenset(), faults=(*history.faults, body)[-10_000:]
+    )
+
+
+def _checkpoint_seen(history: History, body: ev.CheckpointSeen, at: float) -> History:
+    del at
+    kept = tuple(item for item in history.failures if item.verdict.step > body.step)
+    return replace(history, newest_checkpoint=body, failures=kept, min_step=max(history.min_step, 1))
+
+
+def _state_changed(history: History, body: ev.StateChanged, at: float) -> History:
+    words = {state.value: state for state in RunState}
+    history = replace(history, state=words.get(body.state, RunState.UNKNOWN), reason=body.reason, state_at=at)
+    if history.state is RunState.PENDING:  # resumed by a person: a new budget, and alerts speak again
+        history = replace(history, failures=(), open_keys=frozenset())
+    return history
+
+
+def _bounds_set(history: History, body: ev.BoundsSet, at: float) -> History:
+    del at
+    return replace(history, min_step=body.min_step, max_step=body.max_step, skip_windows=body.skip_windows)
+
+
+def _request_taken(history: History, body: ev.RequestTaken, at: float) -> History:
+    del at
+    return replace(history, requests={**history.requests, body.id: body})
+
+
+def _request_done(history: History, body: ev.RequestDone, at: float) -> History:
+    del at
+    return replace(history, requests=_without(history.requests, body.id))
+
+
+def _alert_queued(history: History, body: ev.AlertQueued, at: float) -> History:
+    outbox = {**history.outbox, body.id: AlertState(alert=body, queued_at=at)}
+    overflow = list(outbox)[:-_KEPT_ALERTS]
+    for key in overflow:  # a robot that is down for days must not grow the journal's fold
+        outbox.pop(key)
+    return replace(
+        history,
+        outbox=outbox,
+        open_keys=history.open_keys | {body.key},
+        alerts_failed=history.alerts_failed + len(overflow),
+    )
+
+
+def _alert_tried(history: History, body: ev.AlertTried, at: float) -> History:
+    return _on_alert(
+        history, body.id, lambda item: replace(item, tries=item.tries + 1, tried_at=at, unanswered=True)
+    )
+
+
+def _alert_delivered(history: History, body: ev.AlertDelivered, at: float) -> History:
+    del at
+    if body.id not in history.outbox:
+        return history
+    return replace(history, outbox=_without(history.outbox, body.id), alerts_sent=history.alerts_sent + 1)
+
+
+def _alert_failed(history: History, body: ev.AlertFailed, at: float) -> History:
+    if body.permanent:
+        if body.id not in history.outbox:
+            return history
+        return replace(
+            history, outbox=_without(history.outbox, body.id), alerts_failed=history.alerts_failed + 1
+        )
+    return _on_alert(
+        history,
+        body.id,
+        lambda item: replace(item, tried_at=at, unanswered=False, errcode=body.errcode, failure=body.reason),
+    )
+
+
+def _on_alert(history: History, key: str, change: Callable[[AlertState], AlertState]) -> History:
+    state = history.outbox.get(key)
+    return history if state is None else replace(history, outbox={**history.outbox, key: change(state)})
+
+
+def _without(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in mapping.items() if name != key}
+
+
+_RULES: Mapping[type[ev.Body], Callable[[History, Any, float], History]] = MappingProxyType(
+    {
+        ev.RunCreated: _created,
+        ev.AttemptIntended: _attempt_intended,
+        ev.AttemptSubmitted: _attempt_submitted,
+        ev.SubmitFailed: _submit_failed,
+        ev.CancelIntended: _cancel_intended,
+        ev.AttemptEnded: _attempt_ended,
+        ev.GenerationIntended: _generation_intended,
+        ev.GenerationWent: _generation_went,
+        ev.GenerationResumed: _generation_resumed,
+        ev.Judged: _judged,
+        ev.Recovered: _recovered,
+        ev.CheckpointSeen: _checkpoint_seen,
+        ev.StateChanged: _state_changed,
+        ev.BoundsSet: _bounds_set,
+        ev.RequestTaken: _request_taken,
+        ev.RequestDone: _request_done,
+        ev.AlertQueued: _alert_queued,
+        ev.AlertTried: _alert_tried,
+        ev.AlertDelivered: _alert_delivered,
+        ev.AlertFailed: _alert_failed,
+    }
+)

@@ -1,0 +1,1 @@
+"""The DeepSpeed training program. Started by name, never imported by the other packages."""

@@ -1,0 +1,51 @@
+"""Commands of the training program, mounted by the top-level command line. Imports no torch."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, help="Prepare data for the training program.")
+
+
+@app.callback()
+def trainer() -> None:
+    """Prepare data for the training program."""
+
+
+@app.command("prepare-data")
+def prepare_data(
+    target: Annotated[Path, typer.Argument(help="Directory to write; it must not exist yet.")],
+    source: Annotated[
+        list[Path] | None, typer.Option(help="Text file, or directory searched for text files. Repeatable.")
+    ] = None,
+    stdlib: Annotated[bool, typer.Option("--stdlib", help="Add the sources of Python's standard library.")] = False,
+    vocab: Annotated[int, typer.Option(help="Size of the BPE vocabulary to train; 0 keeps plain bytes.")] = 1024,
+    cap_mb: Annotated[float, typer.Option(help="Take at most so many megabytes of text; 0 takes all.")] = 0,
+    validation: Annotated[float, typer.Option(help="Share of the text that is held out.")] = 0.02,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the index as JSON.")] = False,
+) -> None:
+    """Turn text into token shards with a held-out part. Nothing is downloaded; a second call finds its work done."""
+    import json
+
+    from trainer.data import prepare as preparing
+
+    sources = [*(source or []), *([preparing.standard_library()] if stdlib else [])]
+    if not sources:
+        raise typer.BadParameter("name at least one --source, or --stdlib")
+    if vocab and vocab < 257:
+        raise typer.BadParameter("--vocab: 0 for bytes, or at least 257 (the bytes and the end of a document)")
+    recipe = preparing.Recipe(vocab_size=vocab, validation_share=validation, cap_bytes=int(cap_mb * 1e6))
+    try:
+        index = preparing.prepare(sources, target, recipe)
+    except (preparing.PrepareError, OSError) as error:
+        typer.echo(f"prepare-data: {error}", err=True)
+        raise typer.Exit(1) from error
+    if json_output:
+        typer.echo(json.dumps(index))
+        return
+    counts = {name: sum(shard["tokens"] for shard in split["shards"]) for name, split in index["splits"].items()}
+    vocab_size = index["tokenizer"]["vocab_size"]
+    typer.echo(
+        f"{target}: {counts['train']:,} tokens to train on, {counts['validation']:,} held out, vocabulary {vocab_size:,}"
+    )

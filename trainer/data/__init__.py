@@ -1,0 +1,1 @@
+"""Token shards: how they are prepared, read, and in which order samples come."""

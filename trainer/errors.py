@@ -1,0 +1,31 @@
+"""The ends of a training process that have an exit code of their own."""
+
+from contract.states import ExitCode
+
+
+class TrainerError(Exception):
+    """Base of the ends below; `code` is the exit code that says so."""
+
+    code = ExitCode.FAILED
+
+
+class RefusedError(TrainerError):
+    """This generation must not train: fenced, or a checkpoint was expected and none is valid."""
+
+    code = ExitCode.REFUSED
+
+
+class ConfigError(TrainerError):
+    """The configuration cannot work here; trying again would not help."""
+
+    code = ExitCode.CONFIG
+
+
+class NumericsError(TrainerError):
+    """Loss or gradient norm is not finite. The weights have not taken it."""
+
+    code = ExitCode.NUMERICS
+
+
+class SaveError(TrainerError):
+    """A checkpoint could not be written by at least one rank; what was written of it has been removed."""
