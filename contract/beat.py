@@ -58,6 +58,9 @@ class Beat:
     done_code: int | None = None  # exit code with which this agent means to leave
     workers: tuple[WorkerBeat, ...] = ()
     orders_done: tuple[str, ...] = ()
+    usual: Mapping[str, float] = field(default_factory=dict)
+    """Phase word → longest time (s) for which a worker's counter stood still in it and then moved on, since the
+    first step of this generation was done. From this the observer learns the run's own limits (design rule 8)."""
     health: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what hides nowhere else: fallbacks, settings that could not be applied
 
@@ -126,6 +129,7 @@ def _beat(value: dict[str, Any]) -> Beat:
         done_code=value["done_code"],
         workers=workers,
         orders_done=tuple(value["orders_done"]),
+        usual=value.get("usual", {}),
         health=value["health"],
         notes=tuple(value["notes"]),
     )

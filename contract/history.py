@@ -96,6 +96,7 @@ class History:
     requests: Mapping[str, ev.RequestTaken] = field(default_factory=dict)  # taken, not done
     outbox: Mapping[str, AlertState] = field(default_factory=dict)  # not delivered yet
     open_keys: frozenset[str] = frozenset()  # alerts said since the last recovery
+    sent_at: tuple[float, ...] = ()  # times of the newest tries, for the rate budget
     alerts_sent: int = 0
     alerts_failed: int = 0
     faults: tuple[ev.Recovered, ...] = ()
@@ -298,6 +299,7 @@ def _alert_queued(history: History, body: ev.AlertQueued, at: float) -> History:
 
 
 def _alert_tried(history: History, body: ev.AlertTried, at: float) -> History:
+    history = replace(history, sent_at=(*history.sent_at, at)[-20:])
     return _on_alert(
         history, body.id, lambda item: replace(item, tries=item.tries + 1, tried_at=at, unanswered=True)
     )

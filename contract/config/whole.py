@@ -42,11 +42,7 @@ class RunConfig(Section):
 
 def _batch_divides(config: RunConfig) -> list[str]:
     # Another program has batches of its own.
-    return (
-        []
-        if config.job.command
-        else [f"batch.{text}" for text in config.batch.divides(config.job.world_size)]
-    )
+    return [] if config.job.command else config.batch.divides(config.job.world_size)
 
 
 def _data_is_there(config: RunConfig) -> list[str]:

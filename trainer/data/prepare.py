@@ -79,7 +79,7 @@ def read_documents(sources: Sequence[Path], cap_bytes: int) -> list[Document]:
     """
     listed = source_files(sources)
     if cap_bytes:
-        listed.sort(key=lambda item: (xxhash.xxh3_64_intdigest(item[0]), item[0]))
+        listed.sort(key=lambda item: _by_hash(item[0]))
     documents: list[Document] = []
     size = 0
     for name, path in listed:
@@ -89,6 +89,11 @@ def read_documents(sources: Sequence[Path], cap_bytes: int) -> list[Document]:
             if cap_bytes and size >= cap_bytes:
                 return sorted(documents, key=lambda document: document.name)
     return documents
+
+
+def _by_hash(name: str) -> tuple[int, str]:
+    """Sorts names into an order that looks random and is the same everywhere."""
+    return xxhash.xxh3_64_intdigest(name.encode(errors="surrogateescape")), name
 
 
 def _parts(path: Path) -> Iterator[str]:
@@ -111,7 +116,7 @@ def divide(documents: Sequence[Document], share: float) -> tuple[list[Document],
     if len(documents) < 2:
         raise PrepareError("at least two documents are needed: one to train on, one to hold out")
     total = sum(len(document.text) for document in documents)
-    by_hash = sorted(documents, key=lambda document: (xxhash.xxh3_64_intdigest(document.name), document.name))
+    by_hash = sorted(documents, key=lambda document: _by_hash(document.name))
     held: set[str] = set()
     size = 0
     for document in by_hash[:-1]:
@@ -129,7 +134,7 @@ def fingerprint(documents: Sequence[Document], recipe: Recipe) -> str:
     """What the prepared bytes depend on, as a hash."""
     state = xxhash.xxh3_128(json.dumps([INDEX_VERSION, asdict(recipe)], sort_keys=True).encode())
     for document in documents:
-        state.update(f"{document.name}\0{len(document.text)}\0".encode())
+        state.update(f"{document.name}\0{len(document.text)}\0".encode(errors="surrogateescape"))
         state.update(document.text.encode(errors="replace"))
     return state.hexdigest()
 

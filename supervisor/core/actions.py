@@ -1,0 +1,100 @@
+"""What the supervisor can do. A closed union; the shell carries each out, intent journalled first."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from contract.events import AlertQueued
+from contract.requests import Request
+from contract.states import RunState
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submit:
+    """Submit the attempt with this number: a new one, or again one whose submission failed or is in doubt."""
+
+    attempt: int
+    reason: str
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepare:
+    """Order a new generation in the same attempt: control.json says prepare with these members."""
+
+    attempt: int
+    generation: int
+    members: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Go:
+    """Every member is ready: control.json says go, with the port that members[0] listens on."""
+
+    attempt: int
+    generation: int
+    members: tuple[str, ...]
+    master: str
+    port: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaveAndLeave:
+    """Ask the workers to save and the agents to leave (pause)."""
+
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cancel:
+    """End the attempt's job; `force` after a polite try did not help."""
+
+    attempt: int
+    reason: str
+    force: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloseAttempt:
+    """Record that the queue is sure the job is over."""
+
+    attempt: int
+    job_state: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetState:
+    """The run's state as people see it."""
+
+    state: RunState
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Take a request and say what became of it."""
+
+    request: Request
+    outcome: str
+    ok: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tell:
+    """Put an alert into the outbox."""
+
+    alert: AlertQueued
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wait:
+    """Nothing to do before `until` (the time base of `now`), and why."""
+
+    until: float
+    reason: str
+
+
+Action = Submit | Prepare | Go | SaveAndLeave | Cancel | CloseAttempt | SetState | Answer | Tell | Wait
+Texts = Mapping[str, str]

@@ -1,0 +1,95 @@
+"""What one look at a run saw. Plain values: adapters fill them, judge and decide read them.
+
+Everything that can fail to be measured can say so: None or UNKNOWN is "not measured", never "dead" (rule 3).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from contract.beat import Beat, WorkerBeat
+from contract.control import Control
+from contract.exits import WorkerExit
+from contract.requests import Request
+from contract.states import JobState
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeSeen:
+    """One node of the attempt.
+
+    `beat` is its newest readable beat. `silent_s`: seconds on the observer's clock since the beat's sequence
+    moved, counted only while the observer itself was awake. `alive`: whether the agent holds its flock; None
+    where flock does not tell (another host).
+    """
+
+    node: str
+    beat: Beat | None
+    silent_s: float
+    alive: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobLook:
+    """What the queue says of the attempt's job, and how old (s) that answer is. UNKNOWN when it did not answer."""
+
+    state: JobState
+    reason: str = ""
+    job_id: str = ""
+    age_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointLook:
+    """The newest valid checkpoint of the lineage (shallow check)."""
+
+    step: int
+    attempt: int
+    generation: int
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """One look at one run, at the (attempt, generation) that control.json names; 0 where there is none yet.
+
+    `members`, `master`, `port`: from control.json at go, for generation 1 from its go file; empty before.
+    `resume_step`: where rank 0 recorded that this generation resumed; None before it did.
+    `exits`: records of this generation. `watched_s`: seconds for which this observer has been looking at this
+    generation without a gap; eyes that were shut judge nothing. `problems`: what could not be read, in words.
+    `claim_job`: job that owns the attempt, "" before the claim.
+    """
+
+    attempt: int
+    generation: int
+    job: JobLook
+    control: Control | None = None
+    claim_job: str = ""
+    members: tuple[str, ...] = ()
+    master: str = ""
+    port: int = 0
+    nodes: tuple[NodeSeen, ...] = ()
+    exits: tuple[WorkerExit, ...] = ()
+    resume_step: int | None = None
+    checkpoint: CheckpointLook | None = None
+    requests: tuple[Request, ...] = ()
+    usual: Mapping[str, float] = field(
+        default_factory=dict
+    )  # phase word → usual wait (s), over all generations
+    watched_s: float = 0.0
+    problems: tuple[str, ...] = ()
+
+    @property
+    def workers(self) -> tuple[tuple[NodeSeen, WorkerBeat], ...]:
+        """Workers of this generation, with their nodes, by rank. Beats of other generations do not count."""
+        found = [
+            (seen, worker)
+            for seen in self.nodes
+            if seen.beat and (seen.beat.attempt, seen.beat.generation) == (self.attempt, self.generation)
+            for worker in seen.beat.workers
+        ]
+        return tuple(sorted(found, key=lambda pair: pair[1].rank))
+
+    @property
+    def step(self) -> int:
+        """Steps that every worker has completed; -1 before all of them report."""
+        return min((worker.step for _, worker in self.workers), default=-1)

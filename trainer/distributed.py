@@ -1,0 +1,87 @@
+"""The communicators of one generation: torch's process group, DeepSpeed's wrapper, and a group for agreements."""
+
+import os
+from datetime import timedelta
+from typing import Any
+
+import deepspeed
+import torch
+import torch.distributed as dist
+
+from trainer.worker import Worker, complete_environment
+
+# Agreements happen around saves, which may take long on a slow file system; a peer that dies closes its
+# connection and is noticed at once all the same.
+_CONTROL_TIMEOUT = timedelta(hours=2)
+
+
+class Ranks:
+    """All ranks of this generation, for small agreements on the host (float64 numbers and small objects)."""
+
+    def __init__(self, worker: Worker, *, timeout_s: int) -> None:
+        """Connect. Blocks until every rank is there.
+
+        A generation has a store of its own on a port of its own: torch's store and Gloo's full mesh do not survive
+        a second generation.
+        """
+        complete_environment(worker)
+        cuda = torch.cuda.is_available()
+        if cuda:
+            torch.cuda.set_device(worker.local_rank)
+        self.rank = worker.rank
+        self.size = worker.world_size
+        self.device = torch.device("cuda", worker.local_rank) if cuda else torch.device("cpu")
+        backend = "nccl" if cuda else "gloo"
+        timeout = timedelta(seconds=timeout_s)
+        if worker.world_size == 1:
+            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=timeout)
+        elif worker.supervised:
+            dist.init_process_group(
+                backend, store=_store(worker, timeout), rank=worker.rank, world_size=worker.world_size, timeout=timeout
+            )
+        else:  # torchrun has a store of its own, which the variables describe
+            dist.init_process_group(backend, timeout=timeout)
+        deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, timeout=timeout)
+        self._control = dist.new_group(backend="gloo", timeout=_CONTROL_TIMEOUT)
+
+    def sums(self, *numbers: float) -> list[float]:
+        """The sums of these numbers over all ranks, the same on each."""
+        values = torch.tensor(numbers, dtype=torch.float64)
+        dist.all_reduce(values, group=self._control)
+        found: list[float] = values.tolist()
+        return found
+
+    def from_leader(self, value: Any) -> Any:
+        """Rank 0's value, on every rank."""
+        box = [value]
+        dist.broadcast_object_list(box, src=0, group=self._control)
+        return box[0]
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's value in the order of ranks, on every rank."""
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, value, group=self._control)
+        return found
+
+    def leave(self) -> None:
+        """Wait for the others and close. Without it about one exit in six ends in SIGABRT."""
+        dist.barrier(group=self._control)
+        dist.destroy_process_group()
+
+
+def _store(worker: Worker, timeout: timedelta) -> Any:
+    """The generation's store. Rank 0 takes over a socket that listens already, so nobody can take its port."""
+    return dist.TCPStore(
+        worker.master_address.strip("[]"),
+        worker.master_port,
+        worker.world_size,
+        is_master=worker.leads,
+        timeout=timeout,
+        wait_for_workers=False,
+        master_listen_fd=worker.master_fd if worker.leads and worker.master_fd >= 0 else None,
+    )
+
+
+def core_count() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))

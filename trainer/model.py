@@ -1,0 +1,79 @@
+"""A DeepSeek-V3 network from the configuration, by the classes of transformers."""
+
+from typing import Any
+
+import torch
+from transformers.models.deepseek_v3.configuration_deepseek_v3 import DeepseekV3Config
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3ForCausalLM
+
+from contract.config.model import Model
+from trainer.errors import ConfigError
+
+ROUTER_BIAS = "e_score_correction_bias"
+
+
+def architecture(shape: Model, *, vocab_size: int, sequence_length: int) -> DeepseekV3Config:
+    """The configuration of transformers for this shape.
+
+    Raises:
+        ConfigError: the data has more tokens than the embedding would have rows.
+    """
+    if shape.vocab_size and shape.vocab_size < vocab_size:
+        raise ConfigError(f"[model] vocab_size: {shape.vocab_size}, the prepared data uses {vocab_size} tokens")
+    return DeepseekV3Config(
+        vocab_size=shape.vocab_size or vocab_size,
+        hidden_size=shape.hidden_size,
+        intermediate_size=shape.intermediate_size,
+        moe_intermediate_size=shape.moe_intermediate_size,
+        num_hidden_layers=shape.layers,
+        first_k_dense_replace=shape.dense_layers,
+        num_attention_heads=shape.attention_heads,
+        num_key_value_heads=shape.attention_heads,
+        q_lora_rank=shape.q_lora_rank or None,
+        kv_lora_rank=shape.kv_lora_rank,
+        qk_nope_head_dim=shape.qk_nope_head_dim,
+        qk_rope_head_dim=shape.qk_rope_head_dim,
+        v_head_dim=shape.v_head_dim,
+        n_routed_experts=shape.routed_experts,
+        n_shared_experts=shape.shared_experts,
+        num_experts_per_tok=shape.experts_per_token,
+        n_group=shape.expert_groups,
+        topk_group=shape.groups_per_token,
+        routed_scaling_factor=shape.routed_scaling_factor,
+        initializer_range=shape.initializer_range,
+        max_position_embeddings=sequence_length,
+        use_cache=False,
+    )
+
+
+def build_model(config: DeepseekV3Config, *, seed: int) -> torch.nn.Module:
+    """The network in float32, with the same weights on every rank: they depend on the seed alone."""
+    torch.manual_seed(seed)
+    model: torch.nn.Module = DeepseekV3ForCausalLM._from_config(config)  # noqa: SLF001 - AutoModel's own way
+    model.train()
+    return model
+
+
+def parameter_groups(model: torch.nn.Module, *, weight_decay: float) -> list[dict[str, Any]]:
+    """Matrices with decay, everything of one dimension (norms) without; sorted by name, no group empty.
+
+    The optimizer's state is positional, so the order is part of the checkpoint's format.
+    """
+    named = sorted(model.named_parameters())
+    groups = [
+        {"name": "decay", "weight_decay": weight_decay, "params": [p for _, p in named if p.dim() >= 2]},
+        {"name": "no-decay", "weight_decay": 0.0, "params": [p for _, p in named if p.dim() < 2]},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def group_fingerprint(model: torch.nn.Module) -> str:
+    """Names and shapes in the optimizer's order; a checkpoint with another one cannot be loaded into this model."""
+    return ";".join(f"{name}{tuple(parameter.shape)}" for name, parameter in sorted(model.named_parameters()))
+
+
+def check_router_bias(model: torch.nn.Module) -> None:
+    """The router's bias must have stayed float32: its small updates would be lost to rounding in bfloat16."""
+    wrong = {name: b.dtype for name, b in model.named_buffers() if ROUTER_BIAS in name and b.dtype != torch.float32}
+    if wrong:
+        raise ConfigError(f"this DeepSpeed has cast the router bias to a lower precision: {wrong}")
