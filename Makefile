@@ -1,0 +1,56 @@
+# Each recipe is short; `make help` lists them.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.ready
+CONFIG ?= configs/tiny-local.toml
+export PYTHONSAFEPATH := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo submit supervise status test test-quick test-full check fix bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP) ## make .venv with the pinned packages and build DeepSpeed's CPU operators once
+
+$(STAMP): pyproject.toml constraints.txt tools/setup.sh
+	@PYTHON="$(PYTHON)" VENV="$(VENV)" bash tools/setup.sh
+	@touch $@
+
+demo: $(STAMP) ## the main job on this machine: train, kill, freeze, recover, tell
+	@$(BIN)/ciuic demo
+
+submit: $(STAMP) ## submit a run: make submit CONFIG=configs/tiny-local.toml
+	@$(BIN)/ciuic submit "$(CONFIG)"
+
+supervise: $(STAMP) ## the supervisor, in the foreground
+	@$(BIN)/ciuic supervise
+
+status: $(STAMP) ## all runs, one line each
+	@$(BIN)/ciuic status
+
+test: $(STAMP) ## what fits 25 minutes on two cores; says what it skipped
+	@$(BIN)/python -P -m pytest -m "not slow"
+
+test-quick: $(STAMP) ## pure decisions and small files, under 2 minutes
+	@$(BIN)/python -P -m pytest -m "quick"
+
+test-full: $(STAMP) ## everything
+	@$(BIN)/python -P -m pytest
+
+check: $(STAMP) ## format, lint, types, import rules
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+fix: $(STAMP) ## let ruff repair what it can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(STAMP) ## measure recovery beside torchrun; writes the table of docs/benchmarks.md
+	@$(BIN)/python -P benchmarks/recovery.py
+
+clean: ## remove the environment and caches; runs stay
+	@rm -rf "$(VENV)" .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info

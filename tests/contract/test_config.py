@@ -1,0 +1,125 @@
+"""Bad configurations: everything that is wrong, in one go, each with its place and what would be right."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from contract.config import ConfigError, dump, load, parse, read_resolved
+
+GOOD = '[run]\nname = "tiny"\nsteps = 10\n[job]\ncommand = ["true"]\n'
+
+
+def _problems(tmp_path: Path, text: str, overrides: tuple[str, ...] = ()) -> dict[str, str]:
+    path = tmp_path / "run.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(path, overrides)
+    return {problem.where: problem.what for problem in caught.value.problems}
+
+
+def test_all_problems_come_in_one_go(tmp_path: Path) -> None:
+    found = _problems(
+        tmp_path,
+        """
+        [run]
+        steps = "many"
+        stepz = 3
+        [jobs]
+        [job]
+        nodes = 0
+        [batch]
+        global_batch_size = 10
+        micro_batch_size = 4
+        """,
+    )
+    assert "valid integer" in found["run.steps"]
+    assert "'many'" in found["run.steps"]
+    assert found["run.stepz"] == 'unknown key; did you mean "steps"?'
+    assert 'did you mean "job"' in found["jobs"]
+    assert "greater than or equal to 1" in found["job.nodes"]
+
+
+def test_contradictions_are_told_beside_wrong_types(tmp_path: Path) -> None:
+    found = _problems(
+        tmp_path,
+        """
+        [run]
+        steps = "many"
+        [job]
+        gpus_per_node = 1
+        ranks_per_node = 3
+        [batch]
+        global_batch_size = 10
+        micro_batch_size = 4
+        """,
+    )
+    assert set(found) >= {"run.steps", "job.ranks_per_node", "batch.global_batch_size", "data.path"}
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("[run]\nsteps = 1\ntokens = 1", "run.steps"),
+        ("[run]", "run.steps"),
+        ("[run]\nsteps = 1\nname = 'a; rm -rf x'", "run.name"),
+        ("[run]\nsteps = 1\n[job]\npartition = 'a; rm -rf x'", "job.partition"),
+        ("[run]\nsteps = 1\n[job]\nexecutor = 'kubernetes'", "job.executor"),
+        ("[run]\nsteps = 1\n[job.sbatch]\ndependency = 'singleton'", "job.sbatch.dependency"),
+        ('[run]\nsteps = 1\n[job.sbatch]\nreservation = "a\\nb"', "job.sbatch.reservation"),
+        ("[run]\nsteps = 1\n[metadata.labels]\n\"ciuic.io/watchdog\" = 'no'", "metadata.labels"),
+        ("[run]\nsteps = 1\n[alerts.wecom]\nkey_env = 'https://host?key=x'", "alerts.wecom.key_env"),
+        ("[run]\nsteps = nan", "run.steps"),
+        ("[run\nsteps", "file"),
+    ],
+)
+def test_each_bad_value_is_refused_at_its_place(tmp_path: Path, text: str, where: str) -> None:
+    assert any(found.startswith(where) for found in _problems(tmp_path, text))
+
+
+def test_a_missing_file_and_bad_overrides_are_problems_too(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        load(tmp_path / "nothing.toml")
+    assert "--set run.steps" in _problems(tmp_path, GOOD, ("run.steps",))
+    assert "run.steps" in _problems(tmp_path, GOOD, ("run.steps=x",))
+
+
+def test_overrides_take_toml_values_and_bare_words(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(GOOD)
+    config = load(path, ("run.steps=20", "run.name=other", 'job.exclude=["n1"]', "alerts.wecom.per_minute=5"))
+    assert (config.run.steps, config.run.name, config.job.exclude) == (20, "other", ["n1"])
+    assert config.alerts.wecom.per_minute == 5
+
+
+def test_the_resolved_file_reads_back_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(GOOD)
+    config = load(path)
+    resolved = tmp_path / "resolved.toml"
+    resolved.write_text(dump(config))
+    assert read_resolved(resolved) == config
+    assert tomllib.loads(resolved.read_text())["supervisor"]["max_failures"] == 8
+
+
+def test_deepspeed_json_is_taken_in_so_that_the_run_stands_alone(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 1}}')
+    (tmp_path / "run.toml").write_text(GOOD + '[deepspeed]\nconfig = "ds.json"\n')
+    config = load(tmp_path / "run.toml")
+    assert config.deepspeed.config == ""
+    assert config.deepspeed.inline == {"zero_optimization": {"stage": 1}}
+
+
+def test_an_unknown_deepspeed_key_is_an_error_not_a_silent_pass(tmp_path: Path) -> None:
+    found = _problems(tmp_path, GOOD + "[deepspeed.inline]\nzero_optimisation = 1\n")
+    assert "zero_optimisation" in str(found)
+
+
+@pytest.mark.parametrize("path", sorted(Path("configs").glob("*.toml")), ids=lambda path: path.name)
+def test_every_recipe_is_sound(path: Path, tmp_path: Path) -> None:
+    value = tomllib.loads(path.read_text())
+    try:
+        parse(value, source=str(path), bases=[Path.cwd()])
+    except ConfigError as error:
+        # The data of a recipe is prepared by its user; everything else must be right.
+        assert {problem.where for problem in error.problems} == {"data.path"}  # noqa: PT017

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Makes the environment: venv, pinned packages, DeepSpeed's CPU operators (so that no restart ever compiles).
+set -euo pipefail
+PYTHON=${PYTHON:-python3}
+VENV=${VENV:-.venv}
+
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+command -v "$PYTHON" >/dev/null || fail "$PYTHON is missing; on Debian: apt-get install python3 python3-venv python3-dev"
+"$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+  || fail "Python 3.11 or later is needed, $("$PYTHON" --version) was found; name another: make setup PYTHON=python3.11"
+"$PYTHON" -c 'import venv, ensurepip' 2>/dev/null || fail "Python's venv module is missing; on Debian: apt-get install python3-venv"
+command -v g++ >/dev/null || fail "a C++ compiler is missing (DeepSpeed builds an operator once); on Debian: apt-get install g++"
+header=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
+[ -f "$header" ] || fail "Python's headers are missing ($header); on Debian: apt-get install python3-dev"
+
+started=$SECONDS
+if [ ! -x "$VENV/bin/python" ]; then
+  echo "setup: making $VENV"
+  "$PYTHON" -m venv "$VENV"
+fi
+echo "setup: installing pinned packages (a minute or two)"
+# torch first and pinned: without the pin another package's range could pull a much larger build.
+"$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools ninja torch
+"$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train,dev]'
+echo "setup: building DeepSpeed's CPU operators"
+"$VENV/bin/python" -P -m trainer.ops
+echo "setup: ready after $((SECONDS - started)) s"
