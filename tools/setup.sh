@@ -25,4 +25,6 @@ echo "setup: installing pinned packages (a minute or two)"
 "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train,dev]'
 echo "setup: building DeepSpeed's CPU operators"
 "$VENV/bin/python" -P -m trainer.ops
+echo "setup: preparing the small corpus (Python's standard library) in data/stdlib"
+"$VENV/bin/ciuic" trainer prepare-data data/stdlib --stdlib --cap-mb 8
 echo "setup: ready after $((SECONDS - started)) s"
