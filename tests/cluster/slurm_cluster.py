@@ -1,0 +1,318 @@
+"""A real Slurm on one machine: a controller and a few node daemons of Debian's packages, with own ports and own munge.
+
+    python tests/cluster/slurm_cluster.py up            # ends with a line `export SLURM_CONF=…`
+    python tests/cluster/slurm_cluster.py kill-node n2  # the node daemon with its processes (--keep: the daemon only)
+    python tests/cluster/slurm_cluster.py start-node n2
+    python tests/cluster/slurm_cluster.py down
+
+Processes are ended by pid, and only those that this cluster started. All "nodes" share one kernel and one /tmp.
+"""
+
+import argparse
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "munged")
+PACKAGES = "slurmctld slurmd slurm-client munge"
+MARK = "CIUIC_TEST_NODE"
+
+CONF = """\
+ClusterName=ciuic
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={directory}/munge/socket
+CryptoType=crypto/munge
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SlurmdParameters=config_overrides
+SchedulerParameters=sched_interval=2,bf_interval=2
+ReturnToService=2
+KillWait=5
+SlurmdTimeout=30
+MinJobAge=120
+UnkillableStepTimeout=20
+MailProg=/bin/true
+StateSaveLocation={directory}/state
+SlurmdSpoolDir={directory}/spool/%n
+SlurmctldPidFile={directory}/slurmctld.pid
+SlurmdPidFile={directory}/slurmd-%n.pid
+SlurmctldLogFile={directory}/slurmctld.log
+SlurmdLogFile={directory}/slurmd-%n.log
+Prolog={directory}/prolog.sh
+GresTypes=gpu
+{nodes}
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+PROLOG = """\
+#!/bin/sh
+# A file named fail-<node> makes the prolog of that node fail, as a broken disk or GPU would.
+[ ! -e "{directory}/fail-$SLURMD_NODENAME" ]
+"""
+
+
+def missing_programs() -> list[str]:
+    """What must be installed first; empty when everything is there."""
+    return [name for name in PROGRAMS if shutil.which(name, path=_path()) is None]
+
+
+def _path() -> str:
+    return os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        found = []
+        for _ in range(count):
+            listener = stack.enter_context(socket.socket())
+            listener.bind(("127.0.0.1", 0))
+            found.append(listener.getsockname()[1])
+        return found
+
+
+def wait_until(condition: Callable[[], object], seconds: float, what: str) -> None:
+    """Poll until it holds; an error names what did not come about."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {seconds:g} s")
+        time.sleep(0.05)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """One cluster in one directory; everything about it can be rebuilt from there."""
+
+    directory: Path
+
+    @property
+    def conf(self) -> Path:
+        return self.directory / "slurm.conf"
+
+    @property
+    def nodes(self) -> list[str]:
+        text = self.conf.read_text()
+        return [line.split()[0].partition("=")[2] for line in text.splitlines() if line.startswith("NodeName=")]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "SLURM_CONF": str(self.conf), "PATH": _path()}
+
+    def run(self, *command: str, check: bool = True) -> str:
+        """A Slurm client's output."""
+        done = subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        if check and done.returncode:
+            raise RuntimeError(f"{' '.join(command)}: {done.returncode}: {done.stderr.strip()}")
+        return done.stdout.strip()
+
+    # starting
+
+    def up(self, nodes: int = 4, cpus: int = 4, gpus: int = 2) -> None:
+        """Write the configuration, start munge, controller and node daemons, and wait until all nodes are idle."""
+        self._write(nodes, cpus, gpus)
+        self._start_munge()
+        self.start_controller()
+        for node in self.nodes:
+            self.start_node(node)
+        wait_until(lambda: self._idle() == set(self.nodes), 60, f"idle nodes (see {self.directory}/*.log)")
+
+    def _write(self, nodes: int, cpus: int, gpus: int) -> None:
+        for name in ("state", "spool", "munge"):
+            (self.directory / name).mkdir(parents=True, exist_ok=True)
+        controller, *ports = _free_ports(nodes + 1)
+        host = socket.gethostname().split(".")[0]
+        lines = [
+            f"NodeName=n{index} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} "
+            f"CPUs={cpus} RealMemory=2000 Gres=gpu:{gpus}"
+            for index, port in enumerate(ports, start=1)
+        ]
+        user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
+        self.conf.write_text(
+            CONF.format(host=host, port=controller, user=user, directory=self.directory, nodes="\n".join(lines))
+        )
+        # Device files that exist everywhere stand for GPUs; nothing opens them.
+        devices = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"][:gpus]
+        (self.directory / "gres.conf").write_text("".join(f"Name=gpu File={device}\n" for device in devices))
+        prolog = self.directory / "prolog.sh"
+        prolog.write_text(PROLOG.format(directory=self.directory))
+        prolog.chmod(0o755)
+
+    def _start_munge(self) -> None:
+        home = self.directory / "munge"
+        key = home / "key"
+        if not key.exists():
+            key.write_bytes(secrets.token_bytes(128))
+        key.chmod(0o400)
+        home.chmod(0o755)
+        self._spawn(
+            "munged",
+            "munged",
+            "--force",
+            f"--key-file={key}",
+            f"--socket={home}/socket",
+            f"--pid-file={home}/pid",
+            f"--log-file={home}/log",
+            f"--seed-file={home}/seed",
+            "--foreground",
+        )
+        wait_until((home / "socket").exists, 20, "munge's socket")
+
+    def start_controller(self) -> None:
+        self._spawn("slurmctld", "slurmctld", "-D", "-f", str(self.conf))
+        wait_until(lambda: "UP" in self.run("scontrol", "ping", check=False), 30, "the controller")
+
+    def start_node(self, node: str) -> None:
+        self._spawn(f"slurmd-{node}", "slurmd", "-D", "-f", str(self.conf), "-N", node, mark=node)
+
+    def _spawn(self, name: str, *command: str, mark: str = "") -> None:
+        environment = {**self.environment, **({MARK: f"{self.directory}:{mark}"} if mark else {})}
+        with (self.directory / f"{name}.out").open("ab") as output:
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                stdout=output,
+                stderr=output,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd=self.directory,
+            )
+        (self.directory / f"{name}.started").write_text(str(process.pid))
+
+    def _idle(self) -> set[str]:
+        rows = self.run("sinfo", "-h", "-N", "-o", "%N %T", check=False).splitlines()
+        return {row.split()[0] for row in rows if row.endswith(" idle")}
+
+    # faults
+
+    def stop_controller(self) -> None:
+        self._end("slurmctld")
+
+    def kill_node(self, node: str, *, keep: bool = False) -> None:
+        """SIGKILL the node daemon; unless `keep`, also its step daemons and tasks, as a power cut would."""
+        self._end(f"slurmd-{node}", signal.SIGKILL)
+        if not keep:
+            self.kill_processes(node)
+
+    def kill_processes(self, node: str) -> None:
+        """SIGKILL what still runs on a node (the zombies that `keep` left)."""
+        for pid in self._processes_of(node):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _processes_of(self, node: str) -> Iterator[int]:
+        """Step daemons carry our mark from the node daemon; tasks carry Slurm's own name of node and of this cluster."""
+        mark = f"{MARK}={self.directory}:{node}".encode()
+        name, conf = f"SLURMD_NODENAME={node}".encode(), f"SLURM_CONF={self.conf}".encode()
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            try:
+                variables = set((entry / "environ").read_bytes().split(b"\0"))
+            except OSError:
+                continue
+            if mark in variables or {name, conf} <= variables:
+                yield int(entry.name)
+
+    def fail_prolog(self, node: str, *, fail: bool = True) -> None:
+        flag = self.directory / f"fail-{node}"
+        flag.touch() if fail else flag.unlink(missing_ok=True)
+
+    # stopping
+
+    def down(self) -> None:
+        """End everything that this cluster started."""
+        for node in self.nodes if self.conf.exists() else []:
+            self.kill_node(node)
+        self._end("slurmctld")
+        self._end("munged")
+
+    def _end(self, name: str, number: signal.Signals = signal.SIGTERM) -> None:
+        started = self.directory / f"{name}.started"
+        if not started.exists():
+            return
+        pid = int(started.read_text())
+        program = name.partition("-")[0]
+        if _runs(pid, program):
+            os.kill(pid, number)
+            deadline = time.monotonic() + 15
+            while _runs(pid, program):
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+                if time.monotonic() > deadline:
+                    os.kill(pid, signal.SIGKILL)
+                time.sleep(0.02)
+        started.unlink()
+
+
+def _runs(pid: int, program: str) -> bool:
+    """Whether this pid is (still) that program: a number may have been given to another process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    name, _, rest = stat.partition("(")[2].rpartition(")")
+    return name.startswith(program[:15]) and rest.split()[0] != "Z"
+
+
+def default_directory() -> Path:
+    """Where `make slurm-up` keeps its cluster; one per user."""
+    return Path(tempfile.gettempdir()) / f"ciuic-slurm-{os.getuid()}"
+
+
+def main() -> int:
+    """The command line that the Makefile calls."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=["up", "down", "kill-node", "start-node"])
+    parser.add_argument("node", nargs="?", default="")
+    parser.add_argument("--keep", action="store_true", help="leave the node's processes alive")
+    options = parser.parse_args()
+    missing = missing_programs()
+    if missing:
+        print(f"missing: {', '.join(missing)}; on Debian: apt-get install {PACKAGES}", file=sys.stderr)
+        return 1
+    cluster = Cluster(directory=default_directory())
+    if options.action in {"kill-node", "start-node"} and (
+        not cluster.conf.exists() or options.node not in cluster.nodes
+    ):
+        known = " ".join(cluster.nodes) if cluster.conf.exists() else "none: make slurm-up first"
+        print(f"NODE={options.node or '?'}: no such node; there are: {known}", file=sys.stderr)
+        return 2
+    match options.action:
+        case "up":
+            cluster.down()
+            shutil.rmtree(cluster.directory, ignore_errors=True)
+            cluster.up()
+            print(cluster.run("sinfo"))
+            print(f"export SLURM_CONF={cluster.conf}")
+        case "down":
+            cluster.down()
+            shutil.rmtree(cluster.directory, ignore_errors=True)
+        case "kill-node":
+            cluster.kill_node(options.node, keep=options.keep)
+        case "start-node":
+            cluster.start_node(options.node)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
