@@ -1,7 +1,7 @@
 """Commands of the training program, mounted by the top-level command line. Imports no torch."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,10 +19,14 @@ def prepare_data(
     source: Annotated[
         list[Path] | None, typer.Option(help="Text file, or directory searched for text files. Repeatable.")
     ] = None,
-    stdlib: Annotated[bool, typer.Option("--stdlib", help="Add the sources of Python's standard library.")] = False,
-    vocab: Annotated[int, typer.Option(help="Size of the BPE vocabulary to train; 0 keeps plain bytes.")] = 1024,
+    stdlib: Annotated[
+        bool, typer.Option("--stdlib", help="Add the sources of Python's standard library.")
+    ] = False,
+    vocab: Annotated[
+        int, typer.Option(help="Size of the BPE vocabulary to train; 0 keeps plain bytes.")
+    ] = 1024,
     cap_mb: Annotated[float, typer.Option(help="Take at most so many megabytes of text; 0 takes all.")] = 0,
-    validation: Annotated[float, typer.Option(help="Share of the text that is held out.")] = 0.02,
+    validation: Annotated[float, typer.Option(help="Share of the text that is held out.")] = 0.05,
     json_output: Annotated[bool, typer.Option("--json", help="Print the index as JSON.")] = False,
 ) -> None:
     """Turn text into token shards with a held-out part. Nothing is downloaded; a second call finds its work done."""
@@ -34,18 +38,21 @@ def prepare_data(
     if not sources:
         raise typer.BadParameter("name at least one --source, or --stdlib")
     if vocab and vocab < 257:
-        raise typer.BadParameter("--vocab: 0 for bytes, or at least 257 (the bytes and the end of a document)")
+        raise typer.BadParameter(
+            "--vocab: 0 for bytes, or at least 257 (the bytes and the end of a document)"
+        )
     recipe = preparing.Recipe(vocab_size=vocab, validation_share=validation, cap_bytes=int(cap_mb * 1e6))
     try:
         index = preparing.prepare(sources, target, recipe)
     except (preparing.PrepareError, OSError) as error:
         typer.echo(f"prepare-data: {error}", err=True)
         raise typer.Exit(1) from error
-    if json_output:
-        typer.echo(json.dumps(index))
-        return
-    counts = {name: sum(shard["tokens"] for shard in split["shards"]) for name, split in index["splits"].items()}
-    vocab_size = index["tokenizer"]["vocab_size"]
-    typer.echo(
-        f"{target}: {counts['train']:,} tokens to train on, {counts['validation']:,} held out, vocabulary {vocab_size:,}"
-    )
+    typer.echo(json.dumps(index) if json_output else f"{target}: {_summary(index)}")
+
+
+def _summary(index: dict[str, Any]) -> str:
+    counts = {
+        name: sum(shard["tokens"] for shard in split["shards"]) for name, split in index["splits"].items()
+    }
+    vocab = index["tokenizer"]["vocab_size"]
+    return f"{counts['train']:,} tokens to train on, {counts['validation']:,} held out, vocabulary {vocab:,}"

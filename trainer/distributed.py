@@ -1,6 +1,5 @@
 """The communicators of one generation: torch's process group, DeepSpeed's wrapper, and a group for agreements."""
 
-import os
 from datetime import timedelta
 from typing import Any
 
@@ -8,6 +7,7 @@ import deepspeed
 import torch
 import torch.distributed as dist
 
+from trainer.errors import ConfigError
 from trainer.worker import Worker, complete_environment
 
 # Agreements happen around saves, which may take long on a slow file system; a peer that dies closes its
@@ -18,14 +18,18 @@ _CONTROL_TIMEOUT = timedelta(hours=2)
 class Ranks:
     """All ranks of this generation, for small agreements on the host (float64 numbers and small objects)."""
 
-    def __init__(self, worker: Worker, *, timeout_s: int) -> None:
+    def __init__(self, worker: Worker, *, accelerator: str, timeout_s: int) -> None:
         """Connect. Blocks until every rank is there.
 
         A generation has a store of its own on a port of its own: torch's store and Gloo's full mesh do not survive
         a second generation.
+
+        Raises:
+            ConfigError: the device that the run asks for is not there.
         """
         complete_environment(worker)
-        cuda = torch.cuda.is_available()
+        cuda = accelerator == "cuda"
+        _check_device(accelerator)
         if cuda:
             torch.cuda.set_device(worker.local_rank)
         self.rank = worker.rank
@@ -37,7 +41,11 @@ class Ranks:
             dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=timeout)
         elif worker.supervised:
             dist.init_process_group(
-                backend, store=_store(worker, timeout), rank=worker.rank, world_size=worker.world_size, timeout=timeout
+                backend,
+                store=_store(worker, timeout),
+                rank=worker.rank,
+                world_size=worker.world_size,
+                timeout=timeout,
             )
         else:  # torchrun has a store of its own, which the variables describe
             dist.init_process_group(backend, timeout=timeout)
@@ -69,6 +77,15 @@ class Ranks:
         dist.destroy_process_group()
 
 
+def _check_device(accelerator: str) -> None:
+    found = deepspeed.get_accelerator().device_name()
+    if found != accelerator:
+        raise ConfigError(
+            f"[job] gpus_per_node asks for {accelerator}, DeepSpeed was set up for {found} (DS_ACCELERATOR); "
+            f"CUDA is {'there' if torch.cuda.is_available() else 'not available'}"
+        )
+
+
 def _store(worker: Worker, timeout: timedelta) -> Any:
     """The generation's store. Rank 0 takes over a socket that listens already, so nobody can take its port."""
     return dist.TCPStore(
@@ -80,8 +97,3 @@ def _store(worker: Worker, timeout: timedelta) -> Any:
         wait_for_workers=False,
         master_listen_fd=worker.master_fd if worker.leads and worker.master_fd >= 0 else None,
     )
-
-
-def core_count() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0))

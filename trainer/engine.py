@@ -3,6 +3,7 @@
 Every default of DeepSpeed that has moved between versions is written out here.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import deepspeed
@@ -21,7 +22,10 @@ def deepspeed_config(config: RunConfig, *, ranks: int) -> dict[str, Any]:
     Raises:
         ConfigError: the user's keys contradict a section, or the combination is one that trains wrongly.
     """
-    accumulation = config.batch.accumulation_steps(ranks)
+    try:
+        accumulation, theirs = config.batch.accumulation_steps(ranks), config.deepspeed.settings()
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     bf16 = config.precision.dtype == "bf16"
     ours: dict[str, Any] = {
         "train_batch_size": config.batch.global_batch_size,
@@ -47,7 +51,7 @@ def deepspeed_config(config: RunConfig, *, ranks: int) -> dict[str, Any]:
     }
     if config.deepspeed.offload_optimizer:
         ours["zero_optimization"]["offload_optimizer"] = {"device": "cpu"}
-    merged = _overlay(ours, config.deepspeed.settings())
+    merged = _overlay(ours, theirs)
     for key, where in OWNED.items():
         if merged[key] != ours[key]:
             raise ConfigError(f"[deepspeed] {key} is {merged[key]}, but {where} makes it {ours[key]}")
@@ -65,13 +69,12 @@ def _overlay(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def build_engine(config: RunConfig, model: torch.nn.Module, *, ranks: int) -> Any:
+def build_engine(config: RunConfig, settings: dict[str, Any], model: torch.nn.Module) -> Any:
     """The engine around this model with AdamW, ready to step or to load a checkpoint.
 
     Raises:
-        ConfigError: the combination cannot work here.
+        ConfigError: DeepSpeed has made of the model what cannot be trained.
     """
-    settings = deepspeed_config(config, ranks=ranks)
     wanted = config.optimizer
     optimizer_class, extra = ops.adamw(offloaded="offload_optimizer" in settings["zero_optimization"])
     optimizer = optimizer_class(
@@ -82,17 +85,27 @@ def build_engine(config: RunConfig, model: torch.nn.Module, *, ranks: int) -> An
         **extra,
     )
     if settings["zero_optimization"]["stage"] == 0:
-        optimizer.register_step_pre_hook(_refuse_invalid_gradients)
+        settings = settings | {"gradient_clipping": 0.0}
+        optimizer.register_step_pre_hook(_clip_and_guard(wanted.gradient_clipping))
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
     check_router_bias(engine.module)
     return engine
 
 
-def _refuse_invalid_gradients(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-    """Without ZeRO nothing in DeepSpeed keeps a NaN out of float32 weights. Gradients are reduced here already."""
-    gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    if not bool(torch.isfinite(torch.nn.utils.get_total_norm(gradients))):
-        raise NumericsError("the gradient norm is not finite")
+def _clip_and_guard(limit: float) -> Callable[[torch.optim.Optimizer, Any, Any], None]:
+    """A hook before the update that does without ZeRO what ZeRO's optimizers do: norm, clipping, refusal of a NaN.
+
+    Gradients are reduced by then, so every rank computes the same and comes to the same end.
+    """
+
+    def hook(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        norm = torch.nn.utils.clip_grad_norm_(parameters, limit or float("inf"))
+        if not bool(torch.isfinite(norm)):
+            raise NumericsError("the gradient norm is not finite")
+        optimizer._global_grad_norm = norm  # noqa: SLF001 - DeepSpeed reads it there
+
+    return hook
 
 
 def write_rate(engine: Any, rate: float) -> None:
@@ -108,6 +121,5 @@ def restore_clipping(engine: Any, limit: float) -> None:
 
 
 def gradient_norm(engine: Any) -> float:
-    """Global norm of the last step's gradient before clipping; NaN where DeepSpeed does not compute one."""
-    norm = engine.get_global_grad_norm()
-    return float("nan") if norm is None else float(norm)
+    """Global norm of the last step's gradient before clipping. DeepSpeed's type for it differs by stage."""
+    return float(engine.get_global_grad_norm())

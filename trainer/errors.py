@@ -4,7 +4,10 @@ from contract.states import ExitCode
 
 
 class TrainerError(Exception):
-    """Base of the ends below; `code` is the exit code that says so."""
+    """Base of the ends below; `code` is the exit code that says so.
+
+    Once the ranks are connected, each of these is raised by all of them at the same place or not at all.
+    """
 
     code = ExitCode.FAILED
 

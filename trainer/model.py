@@ -19,7 +19,9 @@ def architecture(shape: Model, *, vocab_size: int, sequence_length: int) -> Deep
         ConfigError: the data has more tokens than the embedding would have rows.
     """
     if shape.vocab_size and shape.vocab_size < vocab_size:
-        raise ConfigError(f"[model] vocab_size: {shape.vocab_size}, the prepared data uses {vocab_size} tokens")
+        raise ConfigError(
+            f"[model] vocab_size: {shape.vocab_size}, the prepared data uses {vocab_size} tokens"
+        )
     return DeepseekV3Config(
         vocab_size=shape.vocab_size or vocab_size,
         hidden_size=shape.hidden_size,
@@ -69,11 +71,17 @@ def parameter_groups(model: torch.nn.Module, *, weight_decay: float) -> list[dic
 
 def group_fingerprint(model: torch.nn.Module) -> str:
     """Names and shapes in the optimizer's order; a checkpoint with another one cannot be loaded into this model."""
-    return ";".join(f"{name}{tuple(parameter.shape)}" for name, parameter in sorted(model.named_parameters()))
+    named = sorted(model.named_parameters())
+    # ZeRO-3 keeps the whole shape aside: a divided parameter's own is empty.
+    return ";".join(
+        f"{name}{tuple(getattr(parameter, 'ds_shape', parameter.shape))}" for name, parameter in named
+    )
 
 
 def check_router_bias(model: torch.nn.Module) -> None:
     """The router's bias must have stayed float32: its small updates would be lost to rounding in bfloat16."""
-    wrong = {name: b.dtype for name, b in model.named_buffers() if ROUTER_BIAS in name and b.dtype != torch.float32}
+    wrong = {
+        name: b.dtype for name, b in model.named_buffers() if ROUTER_BIAS in name and b.dtype != torch.float32
+    }
     if wrong:
         raise ConfigError(f"this DeepSpeed has cast the router bias to a lower precision: {wrong}")

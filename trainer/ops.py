@@ -33,8 +33,11 @@ def adamw(*, offloaded: bool) -> tuple[type, dict[str, Any]]:
     """
     if offloaded:
         if is_built(_OFFLOAD):
+            _find_ninja()
             return deepspeed.ops.adam.DeepSpeedCPUAdam, {"adamw_mode": True}
-        log.warning("DeepSpeed's %s is not built (python -P -m trainer.ops builds it): using torch's AdamW", _OFFLOAD)
+        log.warning(
+            "DeepSpeed's %s is not built (python -P -m trainer.ops builds it): using torch's AdamW", _OFFLOAD
+        )
     return torch.optim.AdamW, {"fused": True}
 
 
@@ -44,6 +47,11 @@ def is_built(name: str) -> bool:
     return bool(root) and any(Path(root).rglob(f"{name}.so"))
 
 
+def _find_ninja() -> None:
+    """Torch looks for ninja in PATH, even to find that nothing is to be done; it lies beside this interpreter."""
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+
+
 def build() -> int:
     """Build what training can use; returns an exit code. Needs a C++ compiler."""
     if not os.environ.get("TORCH_EXTENSIONS_DIR"):
@@ -51,8 +59,7 @@ def build() -> int:
         return 2
     if is_built(_OFFLOAD):
         return 0
-    # ninja is found through PATH; its console script lies beside this interpreter.
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    _find_ninja()
     deepspeed.ops.op_builder.CPUAdamBuilder().load(verbose=False)
     return 0 if is_built(_OFFLOAD) else 1
 

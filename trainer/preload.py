@@ -3,6 +3,8 @@
 Leaves one thread, no CUDA context and no open device behind: a fork copies neither threads nor a driver's state.
 """
 
+# ruff: noqa: E402 - the variables must be set before torch and DeepSpeed are imported
+
 import logging
 import os
 import warnings
@@ -27,9 +29,9 @@ import deepspeed.module_inject.auto_ep_layer
 import deepspeed.runtime.zero.muon.muon_optimizer
 import transformers.models.deepseek_v3.modeling_deepseek_v3
 
-from trainer import loop, ops
+from trainer import assembly, ops
 
 ops.never_compile_unused()
 logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
 
-__all__ = ["deepspeed", "loop", "torch", "transformers"]
+__all__ = ["assembly", "deepspeed", "torch", "transformers"]

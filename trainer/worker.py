@@ -65,7 +65,8 @@ def worker_from_environment(environment: Mapping[str, str], run_dir: Path | None
         attempt=_number(environment, "CIUIC_ATTEMPT", 1),
         generation=_number(environment, "CIUIC_GENERATION", UNKNOWN_GENERATION),
         bounds=Bounds(
-            min_step=_number(environment, "CIUIC_MIN_STEP", 0), max_step=_number(environment, "CIUIC_MAX_STEP", -1)
+            min_step=_number(environment, "CIUIC_MIN_STEP", 0),
+            max_step=_number(environment, "CIUIC_MAX_STEP", -1),
         ),
         skip_windows=_windows(environment.get("CIUIC_SKIP_WINDOWS", "[]")),
         master_address=environment.get("MASTER_ADDR", ""),
@@ -77,7 +78,11 @@ def worker_from_environment(environment: Mapping[str, str], run_dir: Path | None
 
 def complete_environment(worker: Worker) -> None:
     """Set what DeepSpeed insists on reading from the environment when nobody has set it (a start without launcher)."""
-    for name, value in {"RANK": worker.rank, "WORLD_SIZE": worker.world_size, "LOCAL_RANK": worker.local_rank}.items():
+    for name, value in {
+        "RANK": worker.rank,
+        "WORLD_SIZE": worker.world_size,
+        "LOCAL_RANK": worker.local_rank,
+    }.items():
         os.environ.setdefault(name, str(value))
 
 

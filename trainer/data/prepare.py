@@ -20,8 +20,10 @@ from contract import files
 from contract.config.data import INDEX, INDEX_VERSION, data_problem
 from trainer.data.tokenizer import BpeTokenizer, ByteTokenizer, Tokenizer
 
-SUFFIXES = frozenset({".py", ".txt", ".md", ".rst", ".toml", ".json", ".c", ".h", ".cpp", ".js", ".html", ".tex"})
-_DOCUMENT_BYTES = 1 << 20  # larger files are cut at line ends, so that one huge file can be divided too
+SUFFIXES = frozenset(
+    {".py", ".txt", ".md", ".rst", ".toml", ".json", ".c", ".h", ".cpp", ".js", ".html", ".tex"}
+)
+_DOCUMENT_BYTES = 64 << 10  # larger files are cut at line ends, so that the held-out part is a mixture
 
 
 class PrepareError(ValueError):
@@ -37,7 +39,7 @@ class Recipe:
     """
 
     vocab_size: int = 1024
-    validation_share: float = 0.02
+    validation_share: float = 0.05
     shard_tokens: int = 64 << 20
     cap_bytes: int = 0
 

@@ -43,7 +43,9 @@ class TokenReader:
         self.vocab_size = int(index["tokenizer"]["vocab_size"])
         self.samples = (self._ends[-1] - 1) // length
         if self.samples < 1:
-            raise ConfigError(f"[data] path: {path}: {split} has {self._ends[-1]} tokens, a sample needs {length + 1}")
+            raise ConfigError(
+                f"[data] path: {path}: {split} has {self._ends[-1]} tokens, a sample needs {length + 1}"
+            )
 
     def sample(self, number: int) -> npt.NDArray[np.int64]:
         """Tokens of one sample, shape (length + 1,)."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 BYTES_END = 256  # end of a document in the byte vocabulary
-END_TOKEN = "<|end|>"
+END_TOKEN = "<|end|>"  # noqa: S105 - closes a document, opens nothing
 
 
 class Tokenizer(Protocol):
@@ -49,7 +49,10 @@ class BpeTokenizer:
 
         self._library = Library.from_str(content)
         self.vocab_size: int = self._library.get_vocab_size()
-        self.end: int = self._library.token_to_id(END_TOKEN)
+        end = self._library.token_to_id(END_TOKEN)
+        if end is None:
+            raise ValueError(f"the tokenizer has no {END_TOKEN}")
+        self.end: int = end
 
     @classmethod
     def train(cls, texts: Iterable[str], *, vocab_size: int) -> "BpeTokenizer":

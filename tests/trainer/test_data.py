@@ -1,0 +1,137 @@
+"""Preparing and reading token shards."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from contract.config.data import INDEX, data_problem
+from trainer.commands import app
+from trainer.data import prepare as preparing
+from trainer.data.prepare import PrepareError, Recipe, divide, prepare, read_documents
+from trainer.data.reader import TokenReader
+from trainer.errors import ConfigError
+
+BYTES = Recipe(vocab_size=0, validation_share=0.3)
+
+
+@pytest.fixture
+def texts(tmp_path):
+    folder = tmp_path / "texts"
+    (folder / "sub").mkdir(parents=True)
+    for number in range(6):
+        (folder / ("sub" if number % 2 else "") / f"{number}.txt").write_text(f"text {number} äöü\n" * 40)
+    (folder / "picture.bin").write_bytes(b"\0\1")
+    return folder
+
+
+def content(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def test_the_same_sources_give_the_same_bytes(texts, tmp_path):
+    recipe = Recipe(vocab_size=300, validation_share=0.3)
+    prepare([texts], tmp_path / "a", recipe)
+    prepare([texts], tmp_path / "b", recipe)
+    assert content(tmp_path / "a") == content(tmp_path / "b")
+
+
+def test_every_token_is_read_back_once_across_shards(texts, tmp_path):
+    index = prepare([texts], tmp_path / "a", Recipe(vocab_size=0, validation_share=0.3, shard_tokens=100))
+    assert len(index["splits"]["train"]["shards"]) > 3
+    train, held = divide(read_documents([texts], 0), 0.3)
+    for split, documents in (("train", train), ("validation", held)):
+        expected = [token for text in documents for token in [*text.text.encode(), 256]]
+        reader = TokenReader(tmp_path / "a", split, length=33)
+        samples = [reader.sample(number) for number in range(reader.samples)]
+        assert all(sample.shape == (34,) and sample.dtype == np.int64 for sample in samples)
+        joined = np.concatenate([sample[:-1] for sample in samples]).tolist()
+        assert joined == expected[: len(joined)]
+        assert len(expected) - len(joined) <= 33
+        assert [sample[-1] for sample in samples[:-1]] == [sample[0] for sample in samples[1:]]
+
+
+def test_documents_are_held_out_whole(texts):
+    documents = read_documents([texts], 0)
+    train, held = divide(documents, 0.3)
+    assert held
+    assert {document.name for document in train} | {document.name for document in held} == {
+        document.name for document in documents
+    }
+    assert not {document.name for document in train} & {document.name for document in held}
+
+
+def test_bpe_text_survives_the_round_trip(texts, tmp_path):
+    from tokenizers import Tokenizer
+
+    prepare([texts], tmp_path / "a", Recipe(vocab_size=300, validation_share=0.3))
+    reader = TokenReader(tmp_path / "a", "train", length=8)
+    tokenizer = Tokenizer.from_file(str(tmp_path / "a" / "tokenizer.json"))
+    assert reader.vocab_size <= 300
+    numbers = np.concatenate([reader.sample(number)[:-1] for number in range(reader.samples)]).tolist()
+    assert tokenizer.decode(numbers, skip_special_tokens=True).startswith(
+        divide(read_documents([texts], 0), 0.3)[0][0].text
+    )
+
+
+def test_a_second_call_finds_its_work_done(texts, tmp_path):
+    first = prepare([texts], tmp_path / "a", BYTES)
+    before = (tmp_path / "a" / INDEX).stat().st_mtime_ns
+    assert prepare([texts], tmp_path / "a", BYTES) == first
+    assert (tmp_path / "a" / INDEX).stat().st_mtime_ns == before
+
+
+def test_other_data_are_never_overwritten(texts, tmp_path):
+    prepare([texts], tmp_path / "a", BYTES)
+    (texts / "new.txt").write_text("more\n")
+    with pytest.raises(PrepareError, match="holds other data"):
+        prepare([texts], tmp_path / "a", BYTES)
+
+
+def test_a_preparation_that_dies_leaves_nothing_that_could_be_read(texts, tmp_path, monkeypatch):
+    def full(*_arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(preparing.files, "replace_json", full)
+    with pytest.raises(OSError, match="No space"):
+        prepare([texts], tmp_path / "a", BYTES)
+    assert [path.name for path in tmp_path.iterdir()] == ["texts"]
+    assert "no prepared data" in data_problem(tmp_path / "a")
+
+
+def test_what_is_wrong_with_a_directory_is_told(texts, tmp_path):
+    prepare([texts], tmp_path / "a", BYTES)
+    assert data_problem(tmp_path / "a") == ""
+    shard = tmp_path / "a" / "train-00000.bin"
+    shard.write_bytes(shard.read_bytes()[:-2])
+    assert "the index says" in data_problem(tmp_path / "a")
+    with pytest.raises(ConfigError, match="the index says"):
+        TokenReader(tmp_path / "a", "train", length=8)
+    shard.unlink()
+    assert "train-00000.bin is missing" in data_problem(tmp_path / "a")
+    (tmp_path / "a" / INDEX).write_text("{")
+    assert "not JSON" in data_problem(tmp_path / "a")
+
+
+def test_one_document_cannot_be_divided(tmp_path):
+    (tmp_path / "one.txt").write_text("alone")
+    with pytest.raises(PrepareError, match="at least two documents"):
+        prepare([tmp_path / "one.txt"], tmp_path / "a", BYTES)
+
+
+def test_the_cap_takes_a_mixture(texts):
+    capped = read_documents([texts], 1000)
+    assert 1 <= len(capped) < 6
+    assert [document.name for document in capped] == sorted(document.name for document in capped)
+
+
+def test_the_command(texts, tmp_path):
+    target = str(tmp_path / "a")
+    run = CliRunner().invoke(app, ["prepare-data", target, "--source", str(texts), "--vocab", "0", "--json"])
+    assert run.exit_code == 0, run.output
+    assert json.loads(run.stdout)["tokenizer"]["vocab_size"] == 257
+    assert (
+        CliRunner().invoke(app, ["prepare-data", target, "--source", str(tmp_path / "none")]).exit_code == 1
+    )
+    assert CliRunner().invoke(app, ["prepare-data", target]).exit_code == 2

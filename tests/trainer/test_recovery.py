@@ -1,0 +1,179 @@
+"""Recovered equals uninterrupted, with real DeepSpeed processes on CPU. Losses are compared bit by bit."""
+
+import json
+import signal
+
+import pytest
+
+from contract import manifest
+from contract.states import Phase
+
+pytestmark = pytest.mark.train
+
+
+def kill(generation):
+    """What the agent does when a rank died: the rest is killed too."""
+    generation.signal(signal.SIGKILL)
+    return generation.codes()
+
+
+@pytest.fixture
+def reference(bench):
+    """Losses of the same run without any fault."""
+    whole = bench("reference")
+    whole.train()
+    return whole.losses()
+
+
+@pytest.mark.parametrize(
+    ("world_size", "dtype", "stage"),
+    [(2, "bf16", 2), (2, "fp32", 2), (1, "bf16", 1), (2, "bf16", 3), (2, "fp32", 0)],
+)
+def test_stopped_and_resumed_equals_uninterrupted(bench, world_size, dtype, stage):
+    settings = {"precision": {"dtype": dtype}, "deepspeed": {"zero_stage": stage}}
+    whole = bench("whole", world_size=world_size, **settings)
+    whole.train()
+    parts = bench("parts", world_size=world_size, **settings)
+    first = parts.start()
+    first.until(lambda page: page.step >= 4)
+    first.signal(signal.SIGUSR1, ranks=[world_size - 1])
+    assert first.codes() == [75] * world_size, first.text()
+    parts.train()
+    assert parts.steps(2)[0]["step"] == parts.steps(1)[-1]["step"] + 1
+    assert len(whole.losses()) == 8
+    assert all(line["grad_norm"] > 0 for line in whole.steps(1))
+    assert parts.losses() == whole.losses()
+    held_out = [[line.get("val_loss") for line in run.merged().values()] for run in (parts, whole)]
+    assert held_out[0] == held_out[1]
+
+
+def test_killed_rank(bench, reference):
+    run = bench()
+    first = run.start()
+    first.until(lambda page: page.step >= 5)
+    first.signal(signal.SIGKILL, ranks=[1])
+    assert kill(first)[1] == -signal.SIGKILL
+    second = run.train()
+    assert "starting from step-000000003-a0001-g0001" in second.text()
+    assert run.losses() == reference
+
+
+def test_killed_before_the_first_step_and_right_after_the_resume(bench, reference):
+    run = bench()
+    kill(run.start())
+    first = run.start()
+    first.until(lambda page: page.step >= 4)
+    kill(first)
+    resumed = run.start()
+    resumed.until(lambda page: page.phase is Phase.LOAD)
+    kill(resumed)
+    run.train()
+    assert run.losses() == reference
+
+
+IN_A_SHARD = """
+import os, signal
+from pathlib import Path
+import trainer.preload
+from trainer.shards import ShardWriter
+write = ShardWriter._write
+def dying(self, state, path):
+    if os.environ["RANK"] == "1" and "step-000000006" in str(path):
+        Path(path).write_bytes(b"half of it")
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(self, state, path)
+ShardWriter._write = dying
+"""
+BEFORE_THE_MANIFEST = """
+import os, signal
+from contract import manifest
+publish = manifest.publish
+def dying(directory, content):
+    if content.step == 6:
+        os.kill(os.getpid(), signal.SIGKILL)
+    publish(directory, content)
+manifest.publish = dying
+"""
+
+
+@pytest.mark.parametrize(("fault", "rank"), [(IN_A_SHARD, 1), (BEFORE_THE_MANIFEST, 0)])
+def test_killed_in_the_middle_of_a_save(bench, reference, fault, rank):
+    run = bench()
+    first = run.start(CIUIC_TEST_BEFORE=fault)
+    assert run.warm.ask(wait=[first.pids[rank]]) == [-signal.SIGKILL]
+    first.signal(signal.SIGKILL, ranks=[1 - rank])
+    run.warm.ask(wait=[first.pids[1 - rank]])
+    assert run.run.checkpoint(6, 1, 1).is_dir()
+    second = run.train()
+    assert "step-000000006-a0001-g0001 skipped: no manifest" in second.text()
+    assert "starting from step-000000003-a0001-g0001" in second.text()
+    assert run.losses() == reference
+
+
+def damage(directory, how):
+    shard = max(directory.glob("*.pt"), key=lambda path: path.stat().st_size)
+    if how == "truncated":
+        shard.write_bytes(shard.read_bytes()[:-7])
+    elif how == "flipped":
+        content = bytearray(shard.read_bytes())
+        content[len(content) // 2] ^= 1
+        shard.write_bytes(content)
+    elif how == "missing":
+        shard.unlink()
+    else:
+        (directory / manifest.NAME).unlink()
+
+
+def test_damaged_checkpoints_are_skipped_with_the_reason(bench):
+    run = bench(checkpoint={"interval_steps": 1, "keep_last": 9})
+    run.train()
+    for step, how in ((8, "truncated"), (7, "flipped"), (6, "missing"), (5, "no manifest")):
+        damage(run.run.checkpoint(step, 1, 1), how)
+    before = run.losses()
+    text = run.train().text()
+    assert "step-000000008-a0001-g0001 skipped: " in text
+    assert "bytes, the manifest says" in text
+    assert "another checksum than the manifest says" in text
+    assert "is missing" in text
+    assert "no manifest: the save did not finish" in text
+    assert "starting from step-000000004-a0001-g0001" in text
+    assert run.losses() == before
+
+
+def test_bounds_choose_an_older_checkpoint_and_make_the_newer_ones_count_no_more(bench):
+    run = bench(checkpoint={"interval_steps": 2, "keep_last": 9})
+    run.train()
+    before = run.losses()
+    text = run.train(CIUIC_MAX_STEP="5").text()
+    assert "starting from step-000000004-a0001-g0001" in text
+    record = json.loads(run.run.attempt(1).resume(2).read_text())
+    assert (record["step"], record["generation"]) == (4, 2)
+    # 6 and 8 of generation 1 are older than the roll-back; those of generation 2 count.
+    assert "starting from step-000000008-a0001-g0002" in run.train().text()
+    assert run.losses() == before
+
+
+def test_expected_checkpoint_and_none_valid(bench):
+    run = bench()
+    run.train()
+    for directory in manifest.directories(run.run):
+        damage(directory, "truncated")
+    generation = run.start(CIUIC_MIN_STEP="1")
+    assert generation.codes() == [77, 77]
+    for page in generation.pages:
+        assert "no valid checkpoint" in page.read().exception["text"]
+    assert not run.run.attempt(1).resume(2).exists()
+
+
+def test_a_generation_that_was_started_before_is_fenced(bench):
+    run = bench()
+    run.train()
+    generation = run.start(generation=1)
+    assert generation.codes() == [77, 77]
+    assert "fenced" in generation.pages[1].read().exception["text"]
+
+
+def test_vanished_run_directory(bench):
+    run = bench()
+    run.extra = {"CIUIC_RUN_DIR": str(run.run.path / "gone")}
+    assert run.start().codes() == [77, 77]

@@ -1,0 +1,91 @@
+"""Puts the parts of a run together, in the order that wastes the least time before the first step."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import xxhash
+from transformers.models.deepseek_v3.configuration_deepseek_v3 import DeepseekV3Config
+
+from contract import config as configuration
+from contract.config import RunConfig
+from contract.page import WorkerPage
+from contract.states import Phase
+from trainer.checkpoint import Checkpoints
+from trainer.data.batches import Batches
+from trainer.data.reader import TokenReader
+from trainer.data.sampler import Sampler
+from trainer.distributed import Ranks
+from trainer.engine import build_engine, deepspeed_config
+from trainer.evaluate import Evaluation
+from trainer.loop import Training
+from trainer.metrics import Metrics
+from trainer.model import architecture, build_model
+from trainer.orders import Orders
+from trainer.progress import Progress
+from trainer.resume import agree_on_resume
+from trainer.stop import StopFlag
+from trainer.worker import Worker
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a rank can find out by itself, before it meets the others."""
+
+    config: RunConfig
+    reader: TokenReader
+    held_out: TokenReader | None
+    shape: DeepseekV3Config
+    settings: dict[str, Any]
+
+
+def plan(config: RunConfig, *, ranks: int) -> Plan:
+    """Check everything that needs no other rank, so that a bad configuration ends each rank in the same way.
+
+    Raises:
+        ConfigError: the run cannot work like this.
+    """
+    length = config.batch.sequence_length
+    reader = TokenReader(Path(config.data.path), "train", length=length)
+    evaluated = config.data.evaluate_interval_steps > 0
+    return Plan(
+        config=config,
+        reader=reader,
+        held_out=TokenReader(Path(config.data.path), "validation", length=length) if evaluated else None,
+        shape=architecture(config.model, vocab_size=reader.vocab_size, sequence_length=length),
+        settings=deepspeed_config(config, ranks=ranks),
+    )
+
+
+def assemble(
+    given: Plan, worker: Worker, ranks: Ranks, page: WorkerPage, stop: StopFlag
+) -> tuple[Training, Progress]:
+    """Everything ready for the first step, at the place where this generation resumes."""
+    config, reader = given.config, given.reader
+    worker, point = agree_on_resume(worker, ranks)
+    sampler = Sampler(samples=reader.samples, seed=config.run.seed, skip_windows=worker.skip_windows)
+    page.mark(step=point.progress.step, phase=Phase.START, micro_step=1)
+    engine = build_engine(config, given.settings, build_model(given.shape, seed=config.run.seed))
+    checkpoints = Checkpoints(config, worker, ranks, page, config_digest=config_digest(config))
+    checkpoints.attach(engine)
+    progress = checkpoints.load(engine, point)
+    training = Training(
+        config=config,
+        ranks=ranks,
+        engine=engine,
+        batches=Batches(reader, sampler, config.batch, rank=ranks.rank, ranks=ranks.size),
+        evaluation=Evaluation(config, given.held_out, ranks) if given.held_out else None,
+        checkpoints=checkpoints,
+        metrics=Metrics(
+            worker.run, attempt=worker.attempt, generation=worker.generation, active=worker.leads
+        ),
+        page=page,
+        stop=stop,
+        orders=Orders(page),
+    )
+    return training, progress
+
+
+def config_digest(config: RunConfig) -> str:
+    """A hash of the resolved configuration, so that a checkpoint tells what trained it."""
+    return str(xxhash.xxh3_64_hexdigest(configuration.dump(config).encode()))

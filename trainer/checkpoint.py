@@ -1,0 +1,161 @@
+"""Saving and loading. A checkpoint is complete or it does not exist: the manifest is written last (design rule 11)."""
+
+import logging
+import shutil
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from contract import files, manifest
+from contract.config import RunConfig
+from contract.layout import checkpoint_name
+from contract.manifest import Bounds, Manifest, Shard
+from contract.page import WorkerPage
+from contract.states import Phase
+from trainer.distributed import Ranks
+from trainer.engine import restore_clipping
+from trainer.errors import ConfigError, SaveError
+from trainer.model import group_fingerprint
+from trainer.progress import Progress
+from trainer.resume import ResumePoint
+from trainer.rng import random_state, restore_random_state
+from trainer.shards import ShardWriter
+from trainer.worker import Worker
+
+log = logging.getLogger(__name__)
+
+
+class Checkpoints:
+    """The checkpoints that this generation writes and the one that it starts from."""
+
+    def __init__(
+        self, config: RunConfig, worker: Worker, ranks: Ranks, page: WorkerPage, *, config_digest: str
+    ) -> None:
+        self._config = config
+        self._worker = worker
+        self._ranks = ranks
+        self._page = page
+        self._digest = config_digest
+        self._phase = Phase.SAVE
+        self._step = 0
+        self._pieces = 0
+        self._writer = ShardWriter(self._moved)
+
+    def attach(self, engine: Any) -> None:
+        """Make the engine write and read through our shard writer."""
+        engine.checkpoint_engine = self._writer
+
+    def save(self, engine: Any, progress: Progress, *, loss: float) -> None:
+        """Write a checkpoint of this step. Every rank must call it.
+
+        Raises:
+            SaveError: on all ranks, when any rank could not write; the half-written directory is gone.
+        """
+        started = time.perf_counter()
+        self._phase, self._step = Phase.SAVE, progress.step
+        self._moved()
+        root = self._worker.run.checkpoints
+        name = checkpoint_name(progress.step, self._worker.attempt, self._worker.generation)
+        self._writer.start(root / name)
+        engine.save_checkpoint(str(root), tag=name, save_latest=False)
+        self._writer.save(self._own_state(engine, progress), str(root / name / own_file(self._ranks.rank)))
+        shards = self._agreed(root / name)
+        error = self._publish(root / name, shards, progress, loss) if self._worker.leads else ""
+        if error := self._ranks.from_leader(error):
+            raise SaveError(error)
+        log.info("saved %s in %.2f s", name, time.perf_counter() - started)
+
+    def load(self, engine: Any, point: ResumePoint) -> Progress:
+        """Bring engine and generators to the resume point; returns the progress there.
+
+        Raises:
+            ConfigError: the checkpoint is of another model.
+            RuntimeError: DeepSpeed could not load what the manifest promised.
+        """
+        self._phase, self._step = Phase.LOAD, point.progress.step
+        self._moved()
+        if not point.checkpoint:
+            return point.progress
+        root = self._worker.run.checkpoints
+        own = self._writer.load(str(root / point.checkpoint / own_file(self._ranks.rank)))
+        if own["parameters"] != group_fingerprint(engine.module):
+            raise ConfigError(f"{point.checkpoint} holds a model of another shape than [model] describes")
+        path, _ = engine.load_checkpoint(str(root), tag=point.checkpoint)
+        missing = self._ranks.gather(path is None)
+        if any(missing):
+            raise RuntimeError(f"{point.checkpoint}: DeepSpeed found nothing to load on ranks {missing}")
+        restore_clipping(engine, self._config.optimizer.gradient_clipping)
+        restore_random_state(own["random"], self._ranks.device)
+        return Progress(**own["progress"])
+
+    def _moved(self) -> None:
+        """A piece more has passed: progress within a save or a load."""
+        self._pieces += 1
+        self._page.mark(step=self._step, phase=self._phase, micro_step=self._pieces)
+
+    def _own_state(self, engine: Any, progress: Progress) -> dict[str, Any]:
+        """What each rank must keep for itself: DeepSpeed's client state gives every rank that of rank 0."""
+        return {
+            "progress": asdict(progress),
+            "random": random_state(self._ranks.device),
+            "parameters": group_fingerprint(engine.module),
+        }
+
+    def _agreed(self, directory: Path) -> list[Shard]:
+        """All ranks' files, once every rank has written its own durably."""
+        found = self._ranks.gather(self._writer.finish())
+        errors = [f"rank {rank}: {error}" for rank, (_, error) in enumerate(found) if error]
+        if errors:
+            if self._worker.leads:
+                shutil.rmtree(directory, ignore_errors=True)
+            raise SaveError(f"{directory.name} could not be written; {'; '.join(errors)}")
+        return [shard for shards, _ in found for shard in shards]
+
+    def _publish(self, directory: Path, shards: list[Shard], progress: Progress, loss: float) -> str:
+        """Rank 0: the manifest, then room for the next save. Returns what went wrong or ""."""
+        try:
+            files.sync_directory(directory.parent)
+            manifest.publish(
+                directory,
+                Manifest(
+                    run=self._worker.run.run_id,
+                    step=progress.step,
+                    attempt=self._worker.attempt,
+                    generation=self._worker.generation,
+                    world_size=self._ranks.size,
+                    tokens=progress.tokens,
+                    position=progress.position,
+                    shards=tuple(shards),
+                    config_digest=self._digest,
+                    facts={"loss": loss, "torch": torch.__version__},
+                ),
+            )
+            self._prune()
+        except OSError as error:
+            return f"{directory.name}: {error}"
+        return ""
+
+    def _prune(self) -> None:
+        """Remove what is older than the newest `keep_last` valid checkpoints of our lineage, manifest first."""
+        run, at = self._worker.run, (self._worker.attempt, self._worker.generation)
+        valid = manifest.candidates(
+            run, before=(at[0], at[1] + 1), bounds=Bounds(), deep=False, skipped=lambda _: None
+        )
+        kept = [
+            checkpoint.path
+            for _, checkpoint in zip(range(self._config.checkpoint.keep_last), valid, strict=False)
+        ]
+        if len(kept) < self._config.checkpoint.keep_last:
+            return
+        everything = manifest.directories(run)
+        for directory in everything[everything.index(kept[-1]) + 1 :]:
+            manifest.retire(directory)
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def own_file(rank: int) -> str:
+    """Name of the file with what belongs to one rank alone."""
+    return f"rank-{rank:05d}.pt"

@@ -1,0 +1,92 @@
+"""The training loop. `train` is the whole story of a run; each line's detail has a module of its own."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from contract.config import RunConfig
+from contract.page import WorkerPage
+from contract.states import ExitCode, Phase
+from trainer.checkpoint import Checkpoints
+from trainer.data.batches import Batches
+from trainer.distributed import Ranks
+from trainer.engine import write_rate
+from trainer.evaluate import Evaluation
+from trainer.metrics import Metrics
+from trainer.orders import Orders
+from trainer.progress import Progress
+from trainer.schedule import rate
+from trainer.step import take_step
+from trainer.stop import StopFlag
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """Everything a run trains with."""
+
+    config: RunConfig
+    ranks: Ranks
+    engine: Any
+    batches: Batches
+    evaluation: Evaluation | None
+    checkpoints: Checkpoints
+    metrics: Metrics
+    page: WorkerPage
+    stop: StopFlag
+    orders: Orders
+
+    def train(self, progress: Progress) -> ExitCode:
+        """Train from `progress` to the run's target, or until all ranks agree to save and leave."""
+        while not self.finished(progress):
+            started = time.perf_counter()
+            self.page.mark(step=progress.step, phase=Phase.DATA)
+            window = self.batches.window(progress.position)
+            lr = self.set_rate(progress.after(window.taken, self.config.batch.tokens_per_step))
+            outcome = take_step(
+                self.engine,
+                window,
+                self.ranks,
+                self.page,
+                step=progress.step,
+                stop=self.stop.requested,
+                save=self.orders.checkpoint_wanted(),
+            )
+            progress = progress.after(window.taken, outcome.tokens)
+            self.page.report(loss=outcome.loss, tokens=progress.tokens)
+            seconds = time.perf_counter() - started
+            val_loss = self.evaluate(progress)
+            self.metrics.write(progress, outcome, window.taken, lr=lr, seconds=seconds, val_loss=val_loss)
+            if outcome.stop or outcome.save or self.save_is_due(progress):
+                self.metrics.sync()
+                self.checkpoints.save(self.engine, progress, loss=outcome.loss)
+            if outcome.stop and not self.finished(progress):
+                return ExitCode.SAVED
+        return ExitCode.FINISHED
+
+    def finished(self, progress: Progress) -> bool:
+        """Whether the run's target is reached."""
+        run = self.config.run
+        return progress.step >= run.steps if run.steps else progress.tokens >= run.tokens
+
+    def save_is_due(self, progress: Progress) -> bool:
+        """Whether the rhythm of saves, or the end of the run, asks for one."""
+        return progress.step % self.config.checkpoint.interval_steps == 0 or self.finished(progress)
+
+    def set_rate(self, after: Progress) -> float:
+        """Give the optimizer the learning rate of the step that leads to `after`; returns it."""
+        schedule, run, per_step = self.config.schedule, self.config.run, self.config.batch.tokens_per_step
+        if schedule.unit == "tokens":
+            position, target = after.tokens, run.tokens or run.steps * per_step
+        else:
+            position, target = after.step, run.steps or -(-run.tokens // per_step)
+        lr = rate(schedule, peak=self.config.optimizer.lr, position=position, target=target)
+        write_rate(self.engine, lr)
+        return lr
+
+    def evaluate(self, progress: Progress) -> float | None:
+        """Loss on the held-out part when it is due, and at the end of the run."""
+        if self.evaluation is None:
+            return None
+        if progress.step % self.config.data.evaluate_interval_steps and not self.finished(progress):
+            return None
+        return self.evaluation.loss(self.engine, self.page, step=progress.step)

@@ -1,0 +1,22 @@
+"""How far a run is: the few numbers that, with the weights, decide about everything that follows."""
+
+from dataclasses import dataclass
+
+from trainer.data.sampler import Taken
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where training stands between two optimizer steps.
+
+    `step` counts applied optimizer steps, `tokens` targets trained on over all ranks, `position` is the first sampler
+    position that has not been consumed.
+    """
+
+    step: int = 0
+    tokens: int = 0
+    position: int = 0
+
+    def after(self, taken: Taken, tokens: int) -> "Progress":
+        """Progress once the step over these samples has been applied."""
+        return Progress(step=self.step + 1, tokens=self.tokens + tokens, position=taken.end)

@@ -1,0 +1,122 @@
+"""Where a generation starts. Chosen by rank 0 when the generation starts, never earlier (design rule 12)."""
+
+import logging
+import re
+from dataclasses import asdict, dataclass, replace
+
+from contract import files, manifest
+from contract.manifest import Checkpoint, Manifest
+from trainer.distributed import Ranks
+from trainer.errors import ConfigError, RefusedError
+from trainer.progress import Progress
+from trainer.worker import UNKNOWN_GENERATION, Worker
+
+log = logging.getLogger(__name__)
+_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumePoint:
+    """The decision of rank 0 for all. `checkpoint` is a directory's name, "" for a fresh start."""
+
+    generation: int
+    checkpoint: str
+    progress: Progress
+
+
+def agree_on_resume(worker: Worker, ranks: Ranks) -> tuple[Worker, ResumePoint]:
+    """The worker (its generation known now) and the resume point, recorded durably before anybody trains.
+
+    Raises:
+        RefusedError: on all ranks, when this generation must not train.
+        ConfigError: on all ranks, when the checkpoint cannot be loaded by this many ranks.
+    """
+    answer: ResumePoint | RefusedError | ConfigError | None = None
+    if worker.leads:
+        try:
+            answer = _decide(worker)
+        except (RefusedError, ConfigError) as error:
+            answer = error
+    answer = ranks.from_leader(answer)
+    if isinstance(answer, Exception):
+        raise answer
+    assert answer is not None
+    return replace(worker, generation=answer.generation), answer
+
+
+def _decide(worker: Worker) -> ResumePoint:
+    if not worker.supervised:
+        worker = _next_generation(worker)
+    found = newest_usable(worker)
+    if found is None and worker.bounds.min_step > 0:
+        raise RefusedError(
+            f"no valid checkpoint with step {_range(worker)} under {worker.run.checkpoints}, and one was expected; "
+            "not starting from step 0"
+        )
+    point = _point(worker, found)
+    record = {
+        "version": _VERSION,
+        "path": point.checkpoint,
+        "attempt": worker.attempt,
+        "generation": worker.generation,
+        **asdict(point.progress),
+    }
+    path = worker.run.attempt(worker.attempt).resume(worker.generation)
+    try:
+        created = files.create_json(path, record)
+    except FileNotFoundError:
+        raise RefusedError(
+            f"{path.parent} is not there: the run directory vanished or is not mounted"
+        ) from None
+    if not created:
+        raise RefusedError(f"{path} exists: this generation has been started before (fenced)")
+    log.info("starting from %s", point.checkpoint or "step 0")
+    return point
+
+
+def newest_usable(worker: Worker) -> Checkpoint | None:
+    """The newest valid checkpoint of the lineage within the bounds; tells why others are passed over."""
+
+    def skipped(checkpoint: Checkpoint) -> None:
+        log.warning("checkpoint %s skipped: %s", checkpoint.path.name, checkpoint.reason)
+
+    found = manifest.candidates(
+        worker.run,
+        before=(worker.attempt, worker.generation),
+        bounds=worker.bounds,
+        deep=True,
+        skipped=skipped,
+    )
+    return next(found, None)
+
+
+def _point(worker: Worker, found: Checkpoint | None) -> ResumePoint:
+    if found is None:
+        return ResumePoint(generation=worker.generation, checkpoint="", progress=Progress())
+    what = found.manifest
+    assert isinstance(what, Manifest)
+    if what.world_size != worker.world_size:
+        raise ConfigError(
+            f"{found.path.name} was written by {what.world_size} ranks and cannot be loaded by {worker.world_size}"
+        )
+    progress = Progress(step=what.step, tokens=what.tokens, position=what.position)
+    return ResumePoint(generation=worker.generation, checkpoint=found.path.name, progress=progress)
+
+
+def _next_generation(worker: Worker) -> Worker:
+    """Without an agent nobody numbers the starts: count the records of earlier ones."""
+    attempt = worker.run.attempt(worker.attempt)
+    attempt.path.mkdir(parents=True, exist_ok=True)
+    numbers = [
+        int(m[1]) for path in attempt.path.iterdir() if (m := re.match(r"resume-g(\d+)\.json\Z", path.name))
+    ]
+    return replace(worker, generation=max(numbers, default=UNKNOWN_GENERATION) + 1)
+
+
+def _range(worker: Worker) -> str:
+    bounds = worker.bounds
+    return (
+        f"of at least {bounds.min_step}"
+        if bounds.max_step < 0
+        else f"in [{bounds.min_step}, {bounds.max_step}]"
+    )
