@@ -25,7 +25,8 @@ class WorkerBeat:
     """One worker. `idle_s`: seconds since its counter moved, on the agent's own monotonic clock.
 
     `exit_code` is None while it lives; negative for a signal, as in `subprocess`. `exit_age_s` counts from
-    the moment that the agent reaped it.
+    the moment that the agent reaped it. `os_state`: the kernel's letter for the process (T: stopped, D: in an
+    uninterruptible call), "" where it was not read.
     """
 
     rank: int
@@ -39,6 +40,7 @@ class WorkerBeat:
     idle_s: float = 0.0
     exit_code: int | None = None
     exit_age_s: float = 0.0
+    os_state: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +114,7 @@ def _beat(value: dict[str, Any]) -> Beat:
             idle_s=item["idle_s"],
             exit_code=item["exit_code"],
             exit_age_s=item["exit_age_s"],
+            os_state=item.get("os_state", ""),
         )
         for item in value["workers"]
     )

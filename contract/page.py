@@ -84,6 +84,11 @@ class WorkerPage:
         ints[_PHASE] = phase
         ints[_COUNTER] += 1
 
+    def enter(self, phase: Phase) -> None:
+        """A new phase at the same step; progress too."""
+        self._ints[_PHASE] = phase
+        self._ints[_COUNTER] += 1
+
     def started(self) -> None:
         """The worker's first word: its pid."""
         self._ints[_PID] = os.getpid()

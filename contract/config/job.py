@@ -45,8 +45,8 @@ class Job(Section):
     """Extra nodes in the same allocation that stand in for a lost one without a new job."""
     gpus_per_node: Annotated[int, Field(ge=0, le=64)] = 0
     """GPUs asked for on each node; 0 trains on CPU."""
-    ranks_per_node: Annotated[int, Field(ge=1, le=64)] = 1
-    """Workers on each node, normally one per GPU."""
+    ranks_per_node: Annotated[int, Field(ge=1, le=32)] = 1
+    """Workers on each node, normally one per GPU. At most 32: their lines must fit the node's beat."""
     cpus_per_node: Annotated[int, Field(ge=0)] = 0
     """CPU cores asked for on each node; 0 leaves it to the partition."""
     time_limit_min: Annotated[int, Field(ge=1)] = 7 * 24 * 60

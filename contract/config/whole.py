@@ -49,8 +49,23 @@ def _data_is_there(config: RunConfig) -> list[str]:
     return [] if config.job.command else [f"data.{text}" for text in config.data.missing()]
 
 
+def _stage_fits(config: RunConfig) -> list[str]:
+    zero = config.deepspeed.settings().get("zero_optimization", {})
+    stage = (
+        zero.get("stage", config.deepspeed.zero_stage)
+        if isinstance(zero, dict)
+        else config.deepspeed.zero_stage
+    )
+    if config.job.command or stage != 0 or config.precision.dtype == "fp32":
+        return []
+    return [
+        "deepspeed.zero_stage: 0 with bf16 loses optimizer state in DeepSpeed; use 1, or precision.dtype = fp32"
+    ]
+
+
 # (sections that must be sound for the check to mean something, the check)
 BETWEEN: tuple[tuple[frozenset[str], Callable[[RunConfig], list[str]]], ...] = (
     (frozenset({"batch", "job"}), _batch_divides),
     (frozenset({"data", "job"}), _data_is_there),
+    (frozenset({"deepspeed", "precision", "job"}), _stage_fits),
 )

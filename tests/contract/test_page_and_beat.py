@@ -113,12 +113,12 @@ def test_a_torn_or_damaged_beat_is_none_or_the_same(place: int, change: int) -> 
     assert decode(whole[:place]) in (None, _beat())
 
 
-def test_sixteen_workers_fit_and_too_long_notes_give_way() -> None:
+def test_thirty_two_workers_fit_and_too_long_notes_give_way() -> None:
     workers = tuple(
         WorkerBeat(
             rank=100_000 + index, local_rank=index, pid=4_000_000, step=10**9, tokens=10**15, idle_s=12345.678
         )
-        for index in range(16)
+        for index in range(32)
     )
     found = decode(encode(_beat(workers=workers, notes=("x" * 9000,))))
     assert found is not None

@@ -1,0 +1,59 @@
+"""Start the workers of this node in one generation."""
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from contract.control import Control, Go
+from slurm.agent.crew import Crew
+from slurm.agent.environment import Placement, worker_environment
+from slurm.agent.network import Link
+from slurm.agent.output import NodeLog, WorkerOutput
+from slurm.agent.worker import new_worker
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """Everything that the workers of one generation are started with."""
+
+    go: Go
+    control: Control | None
+    run_dir: Path
+    node: str
+    ranks_per_node: int
+    pages: Path
+    link: Link
+    log: NodeLog
+
+
+def start_workers(crew: Crew, launch: Launch, listener: socket.socket | None, now: float) -> None:
+    """Start all of them. Rank 0 takes over the listening socket, or finds its port free."""
+    heads = launch.go.members[0] == launch.node
+    hand_over = heads and crew.program.takes_socket and listener is not None
+    if listener is not None and not hand_over:
+        listener.close()  # right before the start: rank 0 of a program that binds the port itself needs it free
+    for local_rank in range(launch.ranks_per_node):
+        place = _place(launch, local_rank)
+        output = WorkerOutput(launch.log, launch.go.generation, place.rank)
+        worker = new_worker(Path(place.page), output, rank=place.rank, local_rank=local_rank, now=now)
+        environment = worker_environment(crew.environment, place, launch.control, launch.link)
+        master = listener.fileno() if hand_over and listener is not None and place.rank == 0 else None
+        crew.start(worker, environment, master=master)
+    if hand_over and listener is not None:
+        listener.close()  # the worker's copy lives: it must close with rank 0, not with us
+
+
+def _place(launch: Launch, local_rank: int) -> Placement:
+    return Placement(
+        run_dir=str(launch.run_dir),
+        attempt=launch.go.attempt,
+        generation=launch.go.generation,
+        node=launch.node,
+        node_rank=launch.go.members.index(launch.node),
+        nodes=len(launch.go.members),
+        local_rank=local_rank,
+        local_world=launch.ranks_per_node,
+        master=launch.go.master,
+        port=launch.go.port,
+        page=str(launch.pages / f"{launch.node}-{local_rank}"),
+    )

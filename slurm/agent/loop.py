@@ -1,0 +1,342 @@
+"""The agent's one loop: look, decide, act, report. The decisions are in `decide`, here are the hands."""
+
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any, assert_never
+
+from contract.config import RunConfig
+from contract.control import Go, create_go
+from contract.exits import WorkerExit, write_exits
+from contract.layout import RunDir
+from contract.states import AgentPhase
+from slurm.agent.crew import Crew, program_of
+from slurm.agent.decide import (
+    Action,
+    Elect,
+    Leave,
+    Prepare,
+    Save,
+    Situation,
+    Stage,
+    Start,
+    Wait,
+    decide,
+    done_code,
+)
+from slurm.agent.environment import base_environment
+from slurm.agent.identity import Identity
+from slurm.agent.launch import Launch, start_workers
+from slurm.agent.network import choose_link, listen
+from slurm.agent.news import News
+from slurm.agent.output import NodeLog
+from slurm.agent.pages import make_page_directory, remove_pages
+from slurm.agent.reporter import Reporter, first_beat
+
+_TURN_S = 0.1  # the longest sleep: pages are looked at, and signs of life taken, so often
+
+
+class Agent:
+    """One node's agent, from the claimed attempt to the exit code."""
+
+    def __init__(self, run: RunDir, attempt: int, config: RunConfig, me: Identity) -> None:
+        self.run, self.attempt, self.config, self.me = run, attempt, config, me
+        place, now = run.attempt(attempt), time.monotonic()
+        self._log = NodeLog(place.log(me.node))
+        beat = first_beat(me.node, attempt, 1, me.host)
+        self._reporter = Reporter(path=place.beat(me.node), period_s=config.monitor.beat_s, beat=beat)
+        self._generation, self._started = 1, 0  # the one we are in; the one that our workers belong to
+        self._stage, self._stage_at, self._busy_at = Stage.CLEARING, now, now
+        self._done: int | None = None
+        self._first_done_at: float | None = None
+        self._leaving: Leave | None = None
+        self._misled = 0  # generation whose master was said to be here and is not
+        self._handed: dict[str, int] = {}  # order → generation in which rank 0 got it
+        self._on_page: tuple[int, Any] = (0, None)
+        self._save_signal = self._terminated = self._unrecorded = False
+        self._listener: socket.socket | None = None
+        self._link = choose_link(local=me.local, wanted=config.node.interface)
+        self._news = News(run, attempt, local=me.local, tell=self._tell)
+        self._crew = Crew(
+            node=me.node,
+            program=program_of(config),
+            environment=base_environment(os.environ, config, me.index, local=me.local),
+            clock=time.monotonic,
+            tell=self._tell,
+        )
+        if self._link.note:
+            self._tell(self._link.note)
+        remove_pages(run, me.node)
+
+    def work(self) -> int:
+        """Until there is nothing left to do here; the exit code."""
+        wake = self._catch_signals()
+        while True:
+            now = time.monotonic()
+            self._take_in(now)
+            if self._leaving is None:
+                self._act(decide(self._situation(now)), now)
+            if self._stage is Stage.CLEARING:
+                self._clear(now)
+            if self._leaving is not None and self._crew.over():
+                return self._left(self._leaving)
+            self._report(now)
+            self._log.flush()
+            self._sleep(wake, now)
+
+    def last_words(self, text: str) -> None:
+        """Into the node's log, whatever state we are in."""
+        for line in text.splitlines():
+            self._log.add(self._generation, None, line)
+        self._log.flush()
+
+    # -- look ------------------------------------------------------------------------------------------------
+
+    def _take_in(self, now: float) -> None:
+        for worker in self._crew.workers.values():
+            worker.output.drain()
+            if worker.alive and worker.look(now):
+                self._reporter.changed = True
+        self._crew.terminated = self._terminated
+        exits = self._crew.hear()
+        if exits or self._unrecorded:
+            self._record(exits)
+        if self._leaving is None:
+            self._crew.warm_up()  # again, should it have died: its imports take longer than any supervisor
+        electing = self._stage is Stage.READY and self.me.index == 0 and self._generation == 1
+        leaving = self._done is not None or self._save_signal
+        self._news.refresh(now, peers_matter=electing or leaving)
+
+    def _situation(self, now: float) -> Situation:
+        crew, news, job = self._crew, self._news, self.config.job
+        codes = tuple(item.code for item in crew.exits)
+        if self._stage is Stage.STARTED and done_code(codes) is not None:
+            self._busy_at = now
+        if self._first_done_at is None and (
+            self._done is not None or any(beat.done_code is not None for beat in news.peers.values())
+        ):
+            self._first_done_at = now
+        return Situation(
+            node=self.me.node,
+            index=self.me.index,
+            attempt=self.attempt,
+            generation=self._generation,
+            nodes=job.nodes,
+            spares=job.spare_nodes,
+            stage=self._stage,
+            control=news.control,
+            go=news.go,
+            peers=news.peers,
+            alive=len(crew.alive),
+            codes=codes,
+            save_signal=self._save_signal,
+            terminated=self._terminated,
+            hopeless=crew.hopeless,
+            ready_s=now - self._stage_at,
+            since_done_s=0.0 if self._first_done_at is None else now - self._first_done_at,
+            unattended_s=now - max(self._busy_at, news.supervisor_moved_at),
+            orphan_s=self.config.supervisor.orphan_s,
+        )
+
+    # -- act -------------------------------------------------------------------------------------------------
+
+    def _act(self, action: Action, now: float) -> None:
+        match action:
+            case Wait(done=done):
+                if done is not None and self._done is None:
+                    self._tell(f"done with {done}, waiting for the others")
+                self._done = done
+            case Prepare(generation=generation):
+                self._prepare(generation, now)
+            case Elect(members=members):
+                self._elect(members)
+            case Start(go=go):
+                self._start(go, now)
+            case Save():
+                self._crew.ask_to_save(now)
+            case Leave(why=why, code=code):
+                self._tell(f"leaving with {code}: {why}")
+                self._leaving = action
+                self._crew.end()
+            case other:
+                assert_never(other)
+        self._hand_over_orders()
+
+    def _prepare(self, generation: int, now: float) -> None:
+        self._tell(f"generation {generation} is to be prepared")
+        self._generation = generation
+        self._done = self._first_done_at = None
+        self._close_listener()
+        self._crew.end()
+        self._enter(Stage.CLEARING, now)
+
+    def _clear(self, now: float) -> None:
+        """On the way to READY: everything of the last generation gone, the warm process there, a port held."""
+        if not self._crew.over() or self._leaving is not None:
+            return
+        if self._crew.workers:
+            self._crew.clear()
+            self._unrecorded = False
+            remove_pages(self.run, self.me.node)
+        if self._crew.ready:
+            self._listener = listen(self._link)
+            self._enter(Stage.READY, now)
+
+    def _elect(self, members: tuple[str, ...]) -> None:
+        assert self._listener is not None
+        port = self._listener.getsockname()[1]
+        go = Go(attempt=self.attempt, generation=1, members=members, master=self._link.address, port=port)
+        if create_go(self.run, go):
+            self._tell(f"generation 1 starts on {', '.join(members)}")
+            self._news.go = go
+
+    def _start(self, go: Go, now: float) -> None:
+        if not self._crew.ready:  # the warm process died while it waited
+            return
+        if go.members[0] == self.me.node and not self._holds(go):
+            if self._misled < self._generation:
+                self._misled = self._generation
+                self._tell(f"ordered to lead at {go.master}:{go.port}, which is not held here; not starting")
+            return
+        self._enter(Stage.STARTED, now)
+        self._started = self._generation
+        launch = Launch(
+            go=go,
+            control=self._news.control,
+            run_dir=self.run.path,
+            node=self.me.node,
+            ranks_per_node=self.config.job.ranks_per_node,
+            pages=make_page_directory(self.run, self.attempt, self._generation),
+            link=self._link,
+            log=self._log,
+        )
+        start_workers(self._crew, launch, self._listener, now)
+        self._listener = None
+
+    def _holds(self, go: Go) -> bool:
+        return self._listener is not None and self._listener.getsockname()[1] == go.port
+
+    def _hand_over_orders(self) -> None:
+        """Hot changes and one-off orders, through the page of rank 0 if it is here."""
+        control = self._news.control
+        first = next((worker for worker in self._crew.alive if worker.rank == 0), None)
+        if control is None or first is None or control.at != (self.attempt, self._started):
+            return
+        orders = [
+            {"id": order.id, "kind": order.kind}
+            for order in control.orders
+            if self._handed.setdefault(order.id, self._started) == self._started
+        ]
+        wanted = (self._started, {"hot": dict(control.hot), "orders": orders})
+        if wanted == self._on_page or not (orders or control.hot):
+            return
+        self._on_page = wanted
+        try:
+            first.page.give_orders(wanted[1])
+        except ValueError as error:
+            self._tell(f"orders could not be given to rank 0: {error}")
+        self._reporter.orders_done(order["id"] for order in orders)
+
+    # -- report ----------------------------------------------------------------------------------------------
+
+    def _record(self, exits: Sequence[WorkerExit]) -> None:
+        for item in exits:
+            what = (
+                "ended by order"
+                if item.ordered
+                else f"ended: {item.what} at step {item.step}, {item.phase.word}"
+            )
+            self._log.add(self._started, None, f"rank {item.rank} {what}")
+        self._reporter.changed = True
+        try:
+            write_exits(self.run, self.attempt, self._started, self.me.node, self._crew.exits)
+        except OSError as error:  # a full disk may be what ended them: try again each turn
+            if not self._unrecorded:
+                self._tell(f"the exit record cannot be written: {error}")
+            self._unrecorded = True
+        else:
+            self._unrecorded = False
+
+    def _report(self, now: float) -> None:
+        port = 0 if self._listener is None else self._listener.getsockname()[1]
+        self._reporter.say(
+            phase=self._phase(),
+            generation=self._generation,
+            ready_for=self._generation if self._stage is Stage.READY else 0,
+            address=self._link.address,
+            port=port,
+            done=self._done,
+        )
+        if self._reporter.wait_s(now) <= 0:
+            # The ends of an older generation's workers are ours to order, and must not pass for this one's.
+            workers = self._crew.beats(now) if self._started == self._generation else ()
+            self._reporter.write(workers, self._crew.usual(), now)
+
+    def _phase(self) -> AgentPhase:
+        if self._done is not None or self._leaving is not None:
+            return AgentPhase.LEAVING
+        match self._stage:
+            case Stage.CLEARING:
+                return AgentPhase.STARTING
+            case Stage.READY:
+                return AgentPhase.READY
+            case Stage.STARTED:
+                crashed = done_code(tuple(item.code for item in self._crew.exits)) is None
+                return AgentPhase.WAITING if crashed else AgentPhase.RUNNING
+            case other:
+                assert_never(other)
+
+    def _left(self, leave: Leave) -> int:
+        """The last words: they stay in the beat for whoever waits for us."""
+        self._done = leave.code
+        self._close_listener()
+        now = time.monotonic()
+        self._report(now)
+        self._reporter.write(self._crew.beats(now), self._crew.usual(), now)
+        self._crew.clear()
+        remove_pages(self.run, self.me.node)
+        self._log.close()
+        return leave.code
+
+    def _tell(self, text: str) -> None:
+        self._log.add(self._generation, None, text)
+        self._reporter.note(text)
+
+    # -- the loop's small parts --------------------------------------------------------------------------------
+
+    def _enter(self, stage: Stage, now: float) -> None:
+        self._stage, self._stage_at = stage, now
+
+    def _close_listener(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    def _catch_signals(self) -> socket.socket:
+        """Signals become flags and a byte on the socket returned."""
+        reader, writer = socket.socketpair()
+        reader.setblocking(False)
+        writer.setblocking(False)
+        signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGUSR1, lambda *_: setattr(self, "_save_signal", True))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: setattr(self, "_terminated", True))
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        return reader
+
+    def _sleep(self, wake: socket.socket, now: float) -> None:
+        """Until something happens, or it is time to look again."""
+        poll = select.poll()  # made afresh: descriptors come and go, and there are few
+        poll.register(wake, select.POLLIN)
+        if self._crew.descriptor is not None:
+            poll.register(self._crew.descriptor, select.POLLIN)
+        for worker in self._crew.workers.values():
+            if worker.output.open:
+                poll.register(worker.output.reader, select.POLLIN)
+        seconds = max(0.0, min(_TURN_S, self._reporter.wait_s(now)))
+        for descriptor, _ in poll.poll(seconds * 1000):
+            if descriptor == wake.fileno():
+                wake.recv(4096)

@@ -1,0 +1,128 @@
+"""One worker as its agent sees it: page, output, progress on our clock, and its end."""
+
+import math
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from contract.beat import WorkerBeat
+from contract.exits import WorkerExit
+from contract.page import PageReading, WorkerPage
+from contract.states import Phase
+from slurm.agent.output import WorkerOutput
+
+_SIGUSR1_BIT = 1 << (signal.SIGUSR1 - 1)
+_PATIENCE_S = 30.0  # for a program that is starting and will catch SIGUSR1 soon
+
+
+@dataclass(kw_only=True)
+class Worker:
+    """`moved_at`: when its counter moved last; `ended_at`: when we heard of its end. Both on our clock."""
+
+    rank: int
+    local_rank: int
+    page: WorkerPage
+    output: WorkerOutput
+    reading: PageReading
+    moved_at: float
+    stepped: bool = False  # the first step of the generation is done: from here on waits are the usual ones
+    usual: dict[str, float] = field(default_factory=dict)  # phase → longest wait in it that ended well
+    pid: int = 0
+    exit: WorkerExit | None = None
+    ended_at: float = 0.0
+    save_wanted_at: float = math.nan
+    save_sent: bool = False
+
+    @property
+    def alive(self) -> bool:
+        return self.exit is None
+
+    def look(self, now: float) -> bool:
+        """Read the page; True if it is news: from one kind of phase to another (inside a step they alternate)."""
+        before, self.reading = self.reading, self.page.read()
+        if self.reading.counter != before.counter:
+            if self.stepped:
+                word = before.phase.word
+                self.usual[word] = round(max(self.usual.get(word, 0.0), now - self.moved_at), 3)
+            self.stepped = self.stepped or (before.phase.in_step and self.reading.step > before.step)
+            self.moved_at = now
+        return _kind(self.reading.phase) is not _kind(before.phase)
+
+    def ended(self, *, code: int, ordered: bool, node: str, now: float) -> WorkerExit:
+        """Note the end, with everything that the worker left to say."""
+        self.output.drain()
+        self.look(now)
+        found = self.reading.exception or {}
+        self.ended_at = now
+        self.exit = WorkerExit(
+            rank=self.rank,
+            node=node,
+            code=code,
+            ended_s=now,
+            ordered=ordered,
+            step=self.reading.step,
+            phase=self.reading.phase,
+            exception_type=found.get("type", ""),
+            exception_text=found.get("text", ""),
+            last_lines=self.output.last_lines,
+        )
+        return self.exit
+
+    def wants_save_signal(self, now: float) -> bool:
+        """Whether SIGUSR1 should go out now: once, and not before the program catches it (it would die of it)."""
+        if self.save_sent or not self.alive or not self.pid:
+            return False
+        if math.isnan(self.save_wanted_at):
+            self.save_wanted_at = now
+        self.save_sent = _catches_usr1(self.pid) or now - self.save_wanted_at > _PATIENCE_S
+        return self.save_sent
+
+    def beat(self, now: float) -> WorkerBeat:
+        return WorkerBeat(
+            rank=self.rank,
+            local_rank=self.local_rank,
+            pid=self.pid,
+            step=self.reading.step,
+            micro_step=self.reading.micro_step,
+            phase=self.reading.phase,
+            loss=self.reading.loss,
+            tokens=self.reading.tokens,
+            idle_s=round(now - self.moved_at, 3),
+            exit_code=None if self.exit is None else self.exit.code,
+            exit_age_s=0.0 if self.exit is None else round(now - self.ended_at, 3),
+            os_state=_os_state(self.pid) if self.exit is None and self.pid else "",
+        )
+
+    def close(self) -> None:
+        self.output.close()
+        self.page.close()
+
+
+def new_worker(path: Path, output: WorkerOutput, *, rank: int, local_rank: int, now: float) -> Worker:
+    """A worker that is about to start, with a fresh page."""
+    page = WorkerPage.create(path, rank=rank)
+    return Worker(
+        rank=rank, local_rank=local_rank, page=page, output=output, reading=page.read(), moved_at=now
+    )
+
+
+def _kind(phase: Phase) -> Phase:
+    return Phase.FORWARD if phase.in_step else phase
+
+
+def _os_state(pid: int) -> str:
+    """The kernel's letter for the process: a stopped one stands still for another reason than one that waits."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[0]
+
+
+def _catches_usr1(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+    caught = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
+    return bool(int(caught, 16) & _SIGUSR1_BIT)

@@ -1,0 +1,87 @@
+"""`ciuic check` and `ciuic submit`. Mounted by the command line; what they need is imported when they run."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from contract.states import ExitCode
+
+if TYPE_CHECKING:
+    from contract.config import RunConfig
+
+ConfigPath = Annotated[
+    Path, typer.Argument(metavar="CONFIG", help="Recipe in TOML, for example configs/tiny-local.toml.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one value; may be repeated."),
+]
+
+
+def mount(app: typer.Typer) -> None:
+    """Add our commands to the command line."""
+    app.command()(check)
+    app.command()(submit)
+
+
+def check(config: ConfigPath, overrides: Overrides = None) -> None:
+    """Validate a recipe and print every problem at once (exit 78)."""
+    loaded = _load(config, overrides)
+    job = loaded.job
+    typer.echo(f"{config}: in order: {job.nodes} × {job.ranks_per_node} workers, executor {job.executor}")
+
+
+def submit(
+    config: ConfigPath,
+    overrides: Overrides = None,
+    root: Annotated[
+        Path | None, typer.Option(help="Directory of all runs (else CIUIC_ROOT, else run.root).")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the sbatch script and submit nothing.")
+    ] = False,
+) -> None:
+    """Create a run and submit its first attempt. The last line of the output is the run id."""
+    from contract.config import ConfigError
+    from contract.layout import RunDir
+    from slurm.create import create_run, first_attempt, submission_problems
+    from slurm.submit import render_dry_run
+
+    loaded = _load(config, overrides)
+    place = Path(root or os.environ.get("CIUIC_ROOT") or loaded.run.root).expanduser().resolve()
+    try:
+        if dry_run:
+            problems = submission_problems(loaded, place)
+            if problems:
+                raise ConfigError(str(config), problems)
+            typer.echo(render_dry_run(RunDir(path=place / f"{loaded.run.name}-dry-run"), loaded))
+            return
+        run = create_run(loaded, place)
+    except ConfigError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(ExitCode.CONFIG) from error
+    except OSError as error:
+        typer.echo(f"{place}: no run can be created: {error}", err=True)
+        raise typer.Exit(ExitCode.FAILED) from error
+    outcome = first_attempt(run, loaded)
+    if outcome.problem:
+        typer.echo(f"{run.run_id} is created, but not in the queue: {outcome.problem}", err=True)
+    elif outcome.left_to_supervisor:
+        typer.echo(f"the supervisor submits it, directory {run.path}")
+    else:
+        typer.echo(f"job {outcome.job_id}, directory {run.path}")
+    typer.echo(run.run_id)
+    if outcome.problem:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _load(path: Path, overrides: list[str] | None) -> "RunConfig":
+    from contract.config import ConfigError, load
+
+    try:
+        return load(path, overrides or ())
+    except ConfigError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(ExitCode.CONFIG) from error

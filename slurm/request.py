@@ -1,0 +1,131 @@
+"""What is asked of Slurm or of this machine for one attempt. Pure: the submitter hands it to submitit as it is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from contract.config import RunConfig
+from contract.layout import RunDir
+
+# Names, not values: sbatch takes the values from the submitter's environment, so that none stands in the script.
+# Without them a job has no PATH, or a submitit that does not know how to talk to its executor.
+EXPORTED = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LC_ALL",
+    "LD_LIBRARY_PATH",
+    "TZ",
+    "VIRTUAL_ENV",
+    "PYTHONSAFEPATH",
+    "SLURM_CONF",
+    "SUBMITIT_EXECUTOR",
+    "SUBMITIT_PREEMPT_SIGNAL",
+)
+# --wait=0 and --kill-on-bad-exit=0: with srun's other choices the first exit 75 kills its neighbours in the middle of
+# their save. --no-kill: the step survives the loss of a node. --export=ALL: sbatch's list would apply here again.
+_SRUN = ("--export=ALL", "--no-kill", "--kill-on-bad-exit=0", "--wait=0")
+
+
+def attempt_tag(run_id: str, attempt: int) -> str:
+    """The comment by which a job is found again when its submission is in doubt (design rule 5)."""
+    return f"ciuic:{run_id}:a{attempt:04d}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One job: one agent on each of `agents` nodes."""
+
+    name: str
+    tag: str
+    folder: str
+    chdir: str
+    agents: int
+    gpus_per_node: int
+    gpus_in_all: int
+    cpus_per_node: int
+    time_limit_min: int
+    signal_before_limit_s: int
+    partition: str
+    account: str
+    qos: str
+    exclude: tuple[str, ...]
+    export: tuple[str, ...]
+    sbatch: Mapping[str, str]
+
+    def slurm(self) -> dict[str, Any]:
+        """Parameters of submitit's SlurmExecutor."""
+        wanted: dict[str, Any] = {
+            "job_name": self.name,
+            "comment": self.tag,
+            "time": self.time_limit_min,
+            "nodes": self.agents,
+            "ntasks_per_node": 1,
+            "cpus_per_task": self.cpus_per_node or None,
+            "gpus_per_node": self.gpus_per_node or None,
+            "partition": self.partition or None,
+            "account": self.account or None,
+            "qos": self.qos or None,
+            "exclude": ",".join(self.exclude) or None,
+            "dependency": "singleton",
+            "signal_delay_s": self.signal_before_limit_s,
+            "wckey": "",
+            "stderr_to_stdout": True,
+            "srun_args": [*_SRUN, *self._cpus()],
+            "additional_parameters": self._additional(),
+        }
+        return {key: value for key, value in wanted.items() if value is not None}
+
+    def local(self) -> dict[str, Any]:
+        """Parameters of submitit's LocalExecutor: it knows one node, so that our nodes become its tasks."""
+        return {
+            "nodes": 1,
+            "tasks_per_node": self.agents,
+            "gpus_per_node": self.gpus_in_all,
+            "timeout_min": self.time_limit_min,
+            "signal_delay_s": self.signal_before_limit_s,
+            "stderr_to_stdout": True,
+        }
+
+    def _cpus(self) -> list[str]:
+        # srun of 22.05 and 23.02 does not take the job's value over; submitit does not pass it either.
+        return [f"--cpus-per-task={self.cpus_per_node}"] if self.cpus_per_node else []
+
+    def _additional(self) -> dict[str, Any]:
+        # True becomes a bare flag. The config refuses the keys that stand here.
+        extra = {key.replace("_", "-"): value or True for key, value in self.sbatch.items()}
+        return extra | {
+            "no-requeue": True,
+            "no-kill": True,
+            "open-mode": "append",
+            "propagate": "NONE",
+            "chdir": self.chdir,
+            "export": ",".join(self.export),
+        }
+
+
+def build_request(run: RunDir, config: RunConfig, attempt: int, exclude: Sequence[str] = ()) -> Request:
+    """The request for one attempt; `exclude` are nodes left out on evidence, on top of the config's."""
+    job = config.job
+    secret = config.alerts.wecom.key_env
+    return Request(
+        name=run.run_id,
+        tag=attempt_tag(run.run_id, attempt),
+        folder=str(run.attempt(attempt).submission),
+        chdir=str(run.path),
+        agents=job.nodes + job.spare_nodes,
+        gpus_per_node=job.gpus_per_node,
+        gpus_in_all=job.gpus_per_node * job.nodes,
+        cpus_per_node=job.cpus_per_node,
+        time_limit_min=job.time_limit_min,
+        signal_before_limit_s=job.signal_before_limit_s,
+        partition=job.partition,
+        account=job.account,
+        qos=job.qos,
+        exclude=tuple(dict.fromkeys([*job.exclude, *exclude])),
+        export=tuple(name for name in dict.fromkeys([*EXPORTED, *job.export]) if name != secret),
+        sbatch=dict(job.sbatch),
+    )

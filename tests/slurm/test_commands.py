@@ -1,0 +1,147 @@
+"""`ciuic check` and `ciuic submit` as a user runs them, and what creating a run leaves behind."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from contract.config import ConfigError, dump, read_resolved
+from contract.control import read_control
+from contract.files import FileLock
+from contract.journal import JournalReader
+from contract.layout import RUN_ID, RunDir
+from contract.states import ControlPhase
+from slurm import submit
+from slurm.create import create_run, first_attempt, new_run_id
+from slurm.queue import Job, LocalQueue
+from tests.slurm.conftest import config_of, wait_for
+
+
+def ciuic(*arguments, cwd):
+    command = [sys.executable, "-P", "-m", "ciuic", *map(str, arguments)]
+    environment = {name: value for name, value in os.environ.items() if name != "CIUIC_ROOT"}
+    return subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    path = tmp_path / "recipe.toml"
+    path.write_text(dump(config_of("--step-time", "0.01", run={"steps": 5})))
+    return path
+
+
+def kinds(run):
+    return [type(event.body).__name__ for event in JournalReader(run.journal).new()]
+
+
+def test_submit_returns_soon_with_the_run_id_on_the_last_line(recipe, tmp_path):
+    begun = time.monotonic()
+    done = ciuic("submit", recipe, "--root", "here/runs", "--set", "run.steps=7", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - begun < 15
+    run = RunDir(path=tmp_path / "here" / "runs" / done.stdout.splitlines()[-1])
+    assert RUN_ID.match(run.run_id)
+    assert read_resolved(run.config).run.steps == 7
+    assert kinds(run) == ["RunCreated", "AttemptIntended", "AttemptSubmitted"]
+    job = Job(run=run, attempt=1)
+    wait_for(lambda: LocalQueue().look([job])[job.key].state.ended, what="the end")
+
+
+def test_a_bad_recipe_shows_everything_and_leaves_nothing(recipe, tmp_path):
+    settings = [
+        "--set",
+        "job.nodes=0",
+        "--set",
+        "batch.global_bach_size=3",
+        "--set",
+        "job.partition=a; rm -rf x",
+    ]
+    for command in ("submit", "check"):
+        root = ["--root", "runs"] if command == "submit" else []
+        done = ciuic(command, recipe, *root, *settings, cwd=tmp_path)
+        assert done.returncode == 78
+        for word in ("job.nodes", "global_batch_size", "job.partition", "3 problems"):
+            assert word in done.stderr
+        assert done.stdout == ""
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_only_submitting_can_refuse_leaves_nothing_either(tmp_path):
+    with pytest.raises(ConfigError, match=r"job\.image.*\n.*run\.root"):
+        create_run(config_of(job={"image": "x.sqsh"}), tmp_path / "50%")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_dry_run_prints_the_script_and_makes_no_run(recipe, tmp_path):
+    done = ciuic("submit", recipe, "--dry-run", "--root", "runs", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "#SBATCH --dependency=singleton" in done.stdout
+    assert not (tmp_path / "runs").exists()
+
+
+def test_check_says_yes(recipe, tmp_path):
+    done = ciuic("check", recipe, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "in order" in done.stdout
+
+
+def test_a_new_run_is_whole_or_not_there(tmp_path, monkeypatch):
+    run = create_run(config_of(), tmp_path)
+    control = read_control(run)
+    assert (control.at, control.phase, control.members) == ((1, 1), ControlPhase.PREPARE, ())
+    assert kinds(run) == ["RunCreated"]
+    assert [path.name for path in tmp_path.iterdir()] == [run.run_id]
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("slurm.create.write_control", full)
+    with pytest.raises(OSError, match="No space"):
+        create_run(config_of(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [run.run_id]
+
+
+def test_a_supervisor_that_was_faster_submits_itself(tmp_path):
+    run = create_run(config_of(), tmp_path)
+    lock = FileLock(run.lock)
+    assert lock.acquire("supervisor")
+    assert first_attempt(run, config_of()).left_to_supervisor
+    assert kinds(run) == ["RunCreated"]
+    lock.release()
+
+
+@pytest.mark.parametrize(
+    ("answer", "permanent"), [({"error": "Invalid partition name"}, True), ({"error": "down"}, False)]
+)
+def test_a_failed_submission_is_journalled(tmp_path, monkeypatch, answer, permanent):
+    run = create_run(config_of(), tmp_path)
+    monkeypatch.setattr(submit, "_run_submitter", lambda *_: answer)
+    assert first_attempt(run, config_of()).problem == answer["error"]
+    event = JournalReader(run.journal).new()[-1].body
+    assert (event.reason, event.permanent) == (answer["error"], permanent)
+
+
+def test_a_submitter_that_hangs_is_a_doubt(tmp_path, monkeypatch):
+    run = create_run(config_of(), tmp_path)
+    fake = tmp_path / "python"
+    fake.write_text("#!/bin/sh\nexec sleep 60\n")
+    fake.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(fake))
+    answer = submit.submit_attempt(run, config_of(), 1, timeout_s=0.2)
+    assert isinstance(answer, submit.SubmitFailed)
+    assert answer.doubtful
+    assert json.loads(run.attempt(1).job.read_text())["job_id"] == ""
+
+
+def test_run_ids():
+    run_id = new_run_id("a" * 40, datetime(2025, 1, 31, 23, 59, 59, tzinfo=UTC), "1a2b")
+    assert run_id.endswith("-20250131t235959-1a2b")
+    assert RUN_ID.match(run_id)
+    assert Path(run_id).name == run_id

@@ -1,0 +1,141 @@
+"""What a worker finds in its environment, and which interface it is given."""
+
+import json
+import socket
+
+import pytest
+
+from contract.control import Control
+from contract.states import ControlPhase
+from slurm.agent.environment import Placement, base_environment, visible_devices, worker_environment
+from slurm.agent.identity import identify
+from slurm.agent.network import Link, choose_link, default_interface, listen
+from slurm.submit import submitter_environment
+from tests.slurm.conftest import config_of
+
+LO = Link(interface="lo", address="127.0.0.1")
+
+
+def place(**changes):
+    known = {
+        "run_dir": "/r/x",
+        "attempt": 2,
+        "generation": 3,
+        "node": "n2",
+        "node_rank": 1,
+        "nodes": 2,
+        "local_rank": 1,
+        "local_world": 4,
+        "master": "10.0.0.1",
+        "port": 4242,
+        "page": "/dev/shm/p",
+    }
+    return Placement(**{**known, **changes})
+
+
+def test_a_worker_knows_its_place():
+    control = Control(
+        attempt=2, generation=3, phase=ControlPhase.GO, min_step=1, max_step=40, skip_windows=((3, 5),)
+    )
+    found = worker_environment({"A": "b"}, place(), control, LO)
+    assert found == {
+        "A": "b",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "NCCL_SOCKET_IFNAME": "lo",
+        "RANK": "5",
+        "WORLD_SIZE": "8",
+        "LOCAL_RANK": "1",
+        "LOCAL_WORLD_SIZE": "4",
+        "LOCAL_SIZE": "4",
+        "MASTER_ADDR": "10.0.0.1",
+        "MASTER_PORT": "4242",
+        "CIUIC_RUN_DIR": "/r/x",
+        "CIUIC_ATTEMPT": "2",
+        "CIUIC_GENERATION": "3",
+        "CIUIC_NODE": "n2",
+        "CIUIC_PAGE": "/dev/shm/p",
+        "CIUIC_MIN_STEP": "1",
+        "CIUIC_MAX_STEP": "40",
+        "CIUIC_SKIP_WINDOWS": "[[3, 5]]",
+    }
+    assert json.loads(found["CIUIC_SKIP_WINDOWS"]) == [[3, 5]]
+
+
+def test_the_users_choice_of_interface_stays():
+    assert worker_environment({"GLOO_SOCKET_IFNAME": "ib1"}, place(), None, LO)["GLOO_SOCKET_IFNAME"] == "ib1"
+
+
+def test_secrets_and_submitit_stay_out_and_settings_come_in():
+    config = config_of(
+        job={"environment": {"OMP_NUM_THREADS": "4", "X": "y"}}, alerts={"wecom": {"key_env": "ROBOT"}}
+    )
+    ours = {"ROBOT": "secret", "SUBMITIT_EXECUTOR": "local", "PATH": "/bin", "OPENBLAS_NUM_THREADS": "2"}
+    found = base_environment(ours, config, 0, local=True)
+    assert "secret" not in found.values()
+    assert not any(name.startswith("SUBMITIT_") for name in found)
+    assert (found["OMP_NUM_THREADS"], found["OPENBLAS_NUM_THREADS"], found["X"]) == ("4", "2", "y")
+    assert (found["DS_ACCELERATOR"], found["CUDA_VISIBLE_DEVICES"]) == ("cpu", "")
+    assert found["PYTHONSAFEPATH"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("given", "gpus", "index", "local", "devices"),
+    [
+        ("4,5,6,7", 4, 3, False, "4,5,6,7"),
+        ("", 2, 0, False, "0,1"),
+        ("0,1,2,3", 2, 1, True, "2,3"),
+        ("0,1,2,3", 2, 2, True, "0,1"),
+        ("GPU-aa,GPU-bb", 1, 1, True, "GPU-bb"),
+        ("0,1", 0, 0, True, ""),
+    ],
+)
+def test_devices(given, gpus, index, local, devices):
+    assert visible_devices({"CUDA_VISIBLE_DEVICES": given}, gpus, index, local=local) == devices
+
+
+def test_identity():
+    local = identify(
+        {"SUBMITIT_EXECUTOR": "local", "SUBMITIT_LOCAL_GLOBALID": "2", "SUBMITIT_LOCAL_JOB_ID": "77"}
+    )
+    assert (local.node, local.index, local.job_id, local.restart, local.local) == ("2", 2, "77", 0, True)
+    slurm = {"SLURMD_NODENAME": "n4", "SLURM_PROCID": "3", "SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "1"}
+    found = identify({**slurm, "SUBMITIT_EXECUTOR": "slurm"})
+    assert (found.node, found.index, found.job_id, found.restart, found.local) == ("n4", 3, "12", 1, False)
+    with pytest.raises(KeyError, match="SLURMD_NODENAME"):
+        identify({})
+
+
+def test_the_default_routes_interface():
+    head = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
+    routes = head + (
+        "eth1\t00000000\t0101A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n"
+        "eth0\t00000000\t0101A8C0\t0003\t0\t0\t50\t00000000\t0\t0\t0\n"
+        "eth0\t0001A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"
+    )
+    assert default_interface(routes) == "eth0"
+    assert default_interface(head) == ""
+
+
+def test_a_held_port_cannot_be_taken():
+    assert choose_link(local=True, wanted="ib0") == LO
+    assert choose_link(local=False, wanted="lo") == LO
+    with pytest.raises(OSError, match="interface 'nope0'"):
+        choose_link(local=False, wanted="nope0")
+    with listen(LO) as held, socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(held.getsockname())
+
+
+def test_a_submitter_inherits_no_job_and_no_secret():
+    ours = {
+        "PATH": "/bin",
+        "SLURM_JOB_ID": "1",
+        "SLURM_CONF": "/c",
+        "CIUIC_WECOM_KEY": "s",
+        "NOTIFY_SOCKET": "n",
+    }
+    assert submitter_environment(ours) == {
+        "PATH": "/bin",
+        "SLURM_CONF": "/c",
+        "PYTHONSAFEPATH": "1",
+        "SUBMITIT_PREEMPT_SIGNAL": "USR1",
+    }

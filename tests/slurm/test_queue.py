@@ -1,0 +1,208 @@
+"""What Slurm's and this machine's words mean."""
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from contract.files import FileLock
+from contract.layout import RunDir
+from contract.states import JobState
+from slurm.job import write_job
+from slurm.queue import Job, LocalQueue, SlurmQueue
+from slurm.squeue import Answer, Row, parse_sacct, parse_scontrol, parse_squeue, state_of
+from slurm.submit import Finding, classify, find_attempt
+from tests.slurm.conftest import config_of, wait_for
+
+
+@pytest.mark.parametrize(
+    ("word", "reason", "state"),
+    [
+        ("PENDING", "Resources", JobState.PENDING),
+        ("PENDING", "Dependency", JobState.PENDING),
+        ("PENDING", "QOSGrpNodeLimit", JobState.PENDING),
+        ("PENDING", "JobHeldUser", JobState.HELD),
+        ("PENDING", "launch failed requeued held", JobState.HELD),
+        ("PENDING", "PartitionTimeLimit", JobState.HELD),
+        ("PENDING", "AssocMaxNodePerJobLimit", JobState.HELD),
+        ("REQUEUE_HOLD", "", JobState.HELD),
+        ("SUSPENDED", "", JobState.HELD),
+        ("CONFIGURING", "", JobState.PENDING),
+        ("RUNNING", "None", JobState.RUNNING),
+        ("COMPLETING", "None", JobState.ENDING),
+        ("COMPLETED", "", JobState.ENDED_OK),
+        ("FAILED", "NonZeroExitCode", JobState.ENDED_FAILED),
+        ("OUT_OF_MEMORY", "", JobState.ENDED_FAILED),
+        ("TIMEOUT", "", JobState.ENDED_LIMIT),
+        ("NODE_FAIL", "NodeDown", JobState.ENDED_NODE),
+        ("PREEMPTED", "", JobState.ENDED_PREEMPTED),
+        ("CANCELLED by 1000", "", JobState.ENDED_CANCELLED),
+        ("CANCELLED+", "", JobState.ENDED_CANCELLED),
+        ("COMPLETININVALID", "", JobState.UNKNOWN),
+        ("REVOKED", "", JobState.UNKNOWN),
+        ("", "", JobState.UNKNOWN),
+    ],
+)
+def test_states(word, reason, state):
+    assert state_of(word, reason) is state
+
+
+def test_squeue_rows_survive_other_peoples_text():
+    text = (
+        "motd of the day\n12|RUNNING|None|deep-1|ciuic:deep-1:a0001\n13_4|PENDING|Priority|x|a|b|c\n14|X\n\n"
+    )
+    assert parse_squeue(text) == [
+        Row(
+            job_id="12", state=JobState.RUNNING, reason="RUNNING", name="deep-1", comment="ciuic:deep-1:a0001"
+        ),
+        Row(job_id="13_4", state=JobState.PENDING, reason="PENDING: Priority", name="x", comment="a|b|c"),
+    ]
+
+
+def test_scontrol_and_sacct():
+    line = "JobId=12 JobName=deep-1 UserId=a(1) JobState=FAILED Reason=NonZeroExitCode Dependency=(null) ExitCode=75:0 RunTime=1"
+    row = parse_scontrol(line)
+    assert (row.job_id, row.state, row.reason, row.exit) == (
+        "12",
+        JobState.ENDED_FAILED,
+        "FAILED: NonZeroExitCode",
+        "75:0",
+    )
+    assert parse_scontrol("nonsense") is None
+    row = parse_sacct("12|CANCELLED by 0|0:15\n")
+    assert (row.state, row.reason, row.exit) == (JobState.ENDED_CANCELLED, "CANCELLED by 0", "0:15")
+    assert parse_sacct("") is None
+
+
+class Clients:
+    """Slurm's clients with canned answers; a missing one is a silent controller."""
+
+    def __init__(self, **answers):
+        self.answers, self.asked = answers, []
+
+    def __call__(self, command):
+        self.asked.append(list(command))
+        return self.answers.get(command[0])
+
+
+def ok(text=""):
+    return Answer(code=0, out=text, err="")
+
+
+def failed(text):
+    return Answer(code=1, out="", err=text)
+
+
+JOB = Job(run=RunDir(path=Path("/r/deep-1")), attempt=1, job_id="12")
+
+
+@pytest.mark.parametrize(
+    ("answers", "state"),
+    [
+        ({}, JobState.UNKNOWN),
+        ({"squeue": failed("Unable to contact slurm controller")}, JobState.UNKNOWN),
+        ({"squeue": ok("12|RUNNING|None|deep-1|x")}, JobState.RUNNING),
+        ({"squeue": ok("99|PENDING|None|deep-1|ciuic:deep-1:a0001")}, JobState.PENDING),
+        ({"squeue": ok("12|FAILED|x|deep-1|y")}, JobState.ENDED_FAILED),
+        ({"squeue": ok("99|PENDING|None|other|ciuic:other:a0001")}, JobState.UNKNOWN),
+        (
+            {"squeue": ok(), "scontrol": ok("JobId=12 JobState=TIMEOUT Reason=x ExitCode=0:15")},
+            JobState.ENDED_LIMIT,
+        ),
+        (
+            {"squeue": ok(), "scontrol": failed("slurm_load_jobs error: Invalid job id specified")},
+            JobState.GONE,
+        ),
+        (
+            {
+                "squeue": ok(),
+                "scontrol": failed("Invalid job id specified"),
+                "sacct": ok("12|COMPLETED|0:0\n"),
+            },
+            JobState.ENDED_OK,
+        ),
+        ({"squeue": ok(), "scontrol": failed("Socket timed out")}, JobState.UNKNOWN),
+    ],
+)
+def test_slurm_is_believed_only_when_it_answers(answers, state):
+    assert SlurmQueue(Clients(**answers)).look([JOB])[JOB.key].state is state
+
+
+def test_cancelling_escalates():
+    clients = Clients()
+    SlurmQueue(clients).cancel(JOB, force=False)
+    SlurmQueue(clients).cancel(JOB, force=True)
+    assert clients.asked == [["scancel", "12"], ["scancel", "--signal=KILL", "--full", "12"]]
+
+
+@pytest.mark.parametrize(
+    ("error", "permanent", "doubtful"),
+    [
+        ("sbatch: error: Batch job submission failed: Invalid partition name specified", True, False),
+        ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", False, True),
+        ('Could not make sense of sbatch output "12"', False, True),
+        ("sbatch: error: Unable to contact slurm controller (connect failure)", False, False),
+        ('RuntimeError: Could not detect "srun", are you indeed on a slurm cluster?', True, False),
+    ],
+)
+def test_errors_of_submission(error, permanent, doubtful):
+    found = classify(error)
+    assert (found.permanent, found.doubtful, found.reason) == (permanent, doubtful, error)
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = RunDir(path=tmp_path / "deep-1")
+    run.attempt(1).alive.mkdir(parents=True)
+    return run
+
+
+def local_state(run):
+    job = Job(run=run, attempt=1)
+    return LocalQueue().look([job])[job.key].state
+
+
+def test_a_local_job_lives_by_its_locks(run):
+    assert local_state(run) is JobState.GONE
+    assert find_attempt(run, 1).finding is Finding.ABSENT
+    write_job(run, 1, tag="t", executor="local", job_id="")
+    assert find_attempt(run, 1).finding is Finding.ABSENT
+    lock = FileLock(run.attempt(1).alive_of("0"))
+    assert lock.acquire()
+    assert local_state(run) is JobState.RUNNING
+    lock.release()
+    assert local_state(run) is JobState.GONE
+
+
+def test_a_job_of_another_machine_is_unknown_and_one_of_another_boot_is_over(run):
+    write_job(run, 1, tag="t", executor="local", job_id="5")
+    place = run.attempt(1).job
+    here = place.read_text()
+    place.write_text(json.dumps({**json.loads(here), "host": "elsewhere"}))
+    assert local_state(run) is JobState.UNKNOWN
+    assert find_attempt(run, 1).finding is Finding.UNKNOWN
+    place.write_text(json.dumps({**json.loads(here), "host": socket.gethostname(), "boot": "before"}))
+    assert local_state(run) is JobState.GONE
+    assert find_attempt(run, 1).finding is Finding.ABSENT
+    place.write_text("{torn")
+    assert local_state(run) is JobState.UNKNOWN
+    assert find_attempt(run, 1).finding is Finding.UNKNOWN
+
+
+def test_a_job_is_seen_from_its_start_to_its_end(start):
+    trial = start(config_of("--step-time", "0.05", run={"steps": 500}))
+    assert trial.state.state in {JobState.PENDING, JobState.RUNNING}
+    found = find_attempt(trial.run, 1)
+    assert (found.finding, found.job_id) == (Finding.FOUND, trial.job.job_id)
+    trial.at_step(0, 2)
+    assert trial.state.state is JobState.RUNNING
+    trial.queue.cancel(trial.job, force=True)
+    wait_for(lambda: trial.state.state.ended, what="the end")
+    assert find_attempt(trial.run, 1).finding is Finding.FOUND  # its number is used up
+
+
+def test_a_job_can_be_cancelled_before_its_agents_exist(start):
+    trial = start(config_of(run={"steps": 500}))
+    trial.queue.cancel(trial.job, force=False)
+    assert trial.end().state in {JobState.GONE, JobState.ENDED_FAILED}
