@@ -1,0 +1,298 @@
+"""Time from a fault to the next completed optimiser step, ciuic beside torchrun, with the same trainer and model.
+
+    python -P benchmarks/recovery.py              # 10 tries a case; rewrites the table in docs/benchmarks.md
+    python -P benchmarks/recovery.py --tries 2 --no-write
+
+The fault is a signal to rank 1 from outside. The clock runs from the signal until the metrics file of a later
+generation holds its first row; both launchers are watched through the same file, so neither is favoured.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from contract.beat import read_beat
+from contract.config import dump, load
+from contract.layout import Root, RunDir, parse_metrics_name
+from contract.manifest import directories, examine
+
+HERE = Path(__file__).resolve().parent.parent
+RECIPE = HERE / "configs" / "tiny-local.toml"
+DOCUMENT = HERE / "docs" / "benchmarks.md"
+MARKS = ("<!-- recovery: made by benchmarks/recovery.py -->", "<!-- /recovery -->")
+GIVE_UP_S = 120.0
+SETTINGS = ("run.steps=100000", "checkpoint.interval_steps=5", "data.evaluate_interval_steps=0")
+
+
+@dataclass
+class Case:
+    """One row of the table: seconds of each try that recovered, and how many were made."""
+
+    name: str
+    seconds: list[float] = field(default_factory=list)
+    tries: int = 0
+
+
+def wait(condition: Callable[[], object], seconds: float) -> bool:
+    """Poll every 5 ms; whether it came true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def generations(run: RunDir) -> dict[tuple[int, int], Path]:
+    """(attempt, generation) → metrics file, for those that have completed a step."""
+    return {
+        key: path
+        for path in run.metrics.glob("*.jsonl")
+        if (key := parse_metrics_name(path.name)) and b"\n" in path.read_bytes()[:4096]
+    }
+
+
+def newest_step(path: Path) -> int:
+    lines = path.read_bytes().splitlines()
+    return int(json.loads(lines[-1])["step"]) if lines else 0
+
+
+def settled(run: RunDir, generation: tuple[int, int]) -> bool:
+    """The generation has saved a checkpoint of its own and gone 2 steps past it: fair to hit it now."""
+    path = generations(run).get(generation)
+    saved = [
+        found.step
+        for entry in directories(run)
+        if (found := examine(entry, deep=False)).valid and (found.attempt, found.generation) == generation
+    ]
+    return path is not None and bool(saved) and newest_step(path) >= max(saved) + 2
+
+
+def hit(case: Case, run: RunDir, victim: Callable[[], int], number: signal.Signals) -> bool:
+    """One try. Whether the run went on."""
+    ready = wait(lambda: bool(generations(run)) and settled(run, max(generations(run))), GIVE_UP_S)
+    if not ready:
+        return False
+    before = max(generations(run))
+    case.tries += 1
+    pid = victim()
+    started = time.monotonic()
+    os.kill(pid, number)
+    recovered = wait(lambda: max(generations(run)) > before, GIVE_UP_S)
+    if recovered:
+        case.seconds.append(time.monotonic() - started)
+        print(f"  {case.name}: {case.seconds[-1]:.2f} s", flush=True)
+    else:
+        print(f"  {case.name}: not recovered within {GIVE_UP_S:g} s", flush=True)
+    return recovered
+
+
+# ciuic
+
+
+def ciuic_cases(
+    tries: int, scratch: Path, cases: tuple[tuple[str, signal.Signals, tuple[str, ...]], ...]
+) -> list[Case]:
+    """Each case is one run that is hit again and again, under one supervisor."""
+    found = []
+    for index, (name, number, settings) in enumerate(cases):
+        case = Case(name=name)
+        root = scratch / f"ciuic-{index}"
+        command = [sys.executable, "-P", "-m", "ciuic"]
+        overrides = [part for item in (*SETTINGS, *settings) for part in ("--set", item)]
+        done = subprocess.run(
+            [*command, "submit", str(RECIPE), "--root", str(root), *overrides],
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=HERE,
+        )
+        run = Root(path=root).run(done.stdout.split()[-1])
+        with (scratch / f"supervisor-{index}.log").open("wb") as log:
+            supervisor = subprocess.Popen(
+                [*command, "supervise", "--root", str(root)], stdout=log, stderr=log, cwd=HERE
+            )
+            try:
+                while case.tries < tries and hit(case, run, lambda run=run: worker_pid(run, 1), number):  # type: ignore[misc]
+                    pass
+            finally:
+                subprocess.run([*command, "cancel", run.run_id, "--root", str(root)], check=False, cwd=HERE)
+                supervisor.terminate()
+                supervisor.wait(30)
+        found.append(case)
+    return found
+
+
+def worker_pid(run: RunDir, rank: int) -> int:
+    """The pid of a rank of the newest generation, from the node's beat."""
+    newest = max(generations(run))
+    pids: list[int] = []
+
+    def look() -> bool:
+        for path in run.attempt(newest[0]).beats.iterdir():
+            beat = read_beat(path)
+            if beat and (beat.attempt, beat.generation) == newest:
+                pids.extend(worker.pid for worker in beat.workers if worker.rank == rank)
+        return bool(pids)
+
+    if not wait(look, 10):
+        raise RuntimeError(f"no beat of {newest} names rank {rank}")
+    return pids[0]
+
+
+# torchrun
+
+
+def torchrun_case(tries: int, scratch: Path) -> Case:
+    """`torchrun --max-restarts`, launched afresh whenever it gave up; its workers resume from the newest checkpoint."""
+    case = Case(name="torchrun --max-restarts, SIGKILL")
+    recipe = scratch / "recipe.toml"
+    write_recipe(recipe)
+    number = 0
+    while case.tries < tries:
+        number += 1
+        run = RunDir(path=scratch / f"torchrun-{number}")
+        with (scratch / f"torchrun-{number}.log").open("wb") as log:
+            launcher = subprocess.Popen(
+                [
+                    sys.executable, "-P", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+                    f"--max-restarts={tries}", "-m", "trainer", "--config", str(recipe), "--run-dir", str(run.path),
+                ],
+                stdout=log, stderr=log, cwd=scratch, start_new_session=True,
+                env={**os.environ, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", **extensions()},
+            )  # fmt: skip
+            try:
+                while case.tries < tries and hit(
+                    case,
+                    run,
+                    lambda pid=launcher.pid: child_with_rank(pid, 1),
+                    signal.SIGKILL,  # type: ignore[misc]
+                ):
+                    pass
+            finally:
+                end_tree(launcher)
+    return case
+
+
+def write_recipe(path: Path) -> None:
+    """The demo's recipe with the benchmark's settings, as a file of its own."""
+    path.write_text(dump(load(RECIPE, SETTINGS)))
+
+
+def extensions() -> dict[str, str]:
+    """The directory of prebuilt operators: both launchers use the same, so that neither compiles."""
+    return {"TORCH_EXTENSIONS_DIR": str(Path(sys.prefix) / "share" / "ciuic" / "torch_extensions")}
+
+
+def children(pid: int) -> Iterator[int]:
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in task.read_text().split():
+            yield int(child)
+            yield from children(int(child))
+
+
+def child_with_rank(pid: int, rank: int) -> int:
+    for child in children(pid):
+        try:
+            if f"RANK={rank}".encode() in (Path(f"/proc/{child}/environ")).read_bytes().split(b"\0"):
+                return child
+        except OSError:
+            continue
+    raise RuntimeError(f"torchrun has no child with RANK={rank}")
+
+
+def end_tree(launcher: subprocess.Popen[bytes]) -> None:
+    for pid in [*children(launcher.pid), launcher.pid] if launcher.poll() is None else []:
+        with_suppressed = (ProcessLookupError, FileNotFoundError)
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except with_suppressed:
+            continue
+    launcher.wait(30)
+
+
+# the table
+
+
+def table(cases: list[Case], tries: int) -> str:
+    peer = next((case for case in cases if case.name.startswith("torchrun")), None)
+    base = statistics.median(peer.seconds) if peer and peer.seconds else None
+    made_by = (
+        f"`python -P benchmarks/recovery.py --tries {tries}` on {os.cpu_count()} cores ({platform.machine()}), "
+        "two ranks on CPU, the model of `configs/tiny-local.toml`, a checkpoint each 5 steps. "
+        "Seconds from the signal to the next completed optimiser step."
+    )
+    lines = [
+        made_by,
+        "",
+        "| case | recovered | median | fastest | slowest | against torchrun |",
+        "|---|---|---|---|---|---|",
+    ]
+    for case in cases:
+        counted = f"{len(case.seconds)} of {case.tries}"
+        if not case.seconds:
+            lines.append(f"| {case.name} | {counted} | – | – | – | – |")
+            continue
+        middle = statistics.median(case.seconds)
+        ratio = f"{middle / base:.2f}" if base and "SIGKILL" in case.name else "–"
+        lines.append(
+            f"| {case.name} | {counted} | {middle:.2f} s | {min(case.seconds):.2f} s | {max(case.seconds):.2f} s | {ratio} |"
+        )
+    return "\n".join(lines)
+
+
+def write(text: str) -> None:
+    page = (
+        DOCUMENT.read_text()
+        if DOCUMENT.exists()
+        else f"# Benchmarks\n\n## Recovery\n\n{MARKS[0]}\n{MARKS[1]}\n"
+    )
+    head, _, rest = page.partition(MARKS[0])
+    tail = rest.partition(MARKS[1])[2]
+    DOCUMENT.parent.mkdir(exist_ok=True)
+    DOCUMENT.write_text(f"{head}{MARKS[0]}\n{text}\n{MARKS[1]}{tail}")
+
+
+def main() -> int:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tries", type=int, default=10)
+    parser.add_argument("--only", default="", help="only cases whose name contains this")
+    parser.add_argument("--no-write", action="store_true", help="print the table, leave the document alone")
+    options = parser.parse_args()
+    scratch = Path(tempfile.mkdtemp(prefix="ciuic-recovery-"))
+    cases = (
+        ("ciuic in place, SIGKILL", signal.SIGKILL, ()),
+        ("ciuic new attempt, SIGKILL", signal.SIGKILL, ("supervisor.in_place_limit=0",)),
+        ("ciuic in place, SIGSTOP", signal.SIGSTOP, ()),
+    )
+    chosen = tuple(case for case in cases if options.only in case[0])
+    try:
+        found = ciuic_cases(options.tries, scratch, chosen)
+        if options.only in "torchrun --max-restarts, SIGKILL":
+            found.append(torchrun_case(options.tries, scratch))
+    finally:
+        print(f"logs: {scratch}")
+    text = table(found, options.tries)
+    print(text)
+    if not options.no_write:
+        write(text)
+        shutil.rmtree(scratch, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
