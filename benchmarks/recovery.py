@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from contract.beat import read_beat
@@ -79,8 +80,14 @@ def settled(run: RunDir, generation: tuple[int, int]) -> bool:
     return path is not None and bool(saved) and newest_step(path) >= max(saved) + 2
 
 
-def hit(case: Case, run: RunDir, victim: Callable[[], int], number: signal.Signals) -> bool:
-    """One try. Whether the run went on."""
+def hit(
+    case: Case,
+    run: RunDir,
+    victim: Callable[[], int],
+    number: signal.Signals,
+    launcher: "subprocess.Popen[bytes]",
+) -> bool:
+    """One try. Whether the run went on; not when its launcher has given up."""
     ready = wait(lambda: bool(generations(run)) and settled(run, max(generations(run))), GIVE_UP_S)
     if not ready:
         return False
@@ -89,12 +96,16 @@ def hit(case: Case, run: RunDir, victim: Callable[[], int], number: signal.Signa
     pid = victim()
     started = time.monotonic()
     os.kill(pid, number)
-    recovered = wait(lambda: max(generations(run)) > before, GIVE_UP_S)
+    wait(lambda: max(generations(run)) > before or launcher.poll() is not None, GIVE_UP_S)
+    recovered = max(generations(run)) > before
     if recovered:
         case.seconds.append(time.monotonic() - started)
         print(f"  {case.name}: {case.seconds[-1]:.2f} s", flush=True)
     else:
-        print(f"  {case.name}: not recovered within {GIVE_UP_S:g} s", flush=True)
+        print(
+            f"  {case.name}: not recovered ({'launcher gave up' if launcher.poll() else f'{GIVE_UP_S:g} s'})",
+            flush=True,
+        )
     return recovered
 
 
@@ -124,7 +135,7 @@ def ciuic_cases(
                 [*command, "supervise", "--root", str(root)], stdout=log, stderr=log, cwd=HERE
             )
             try:
-                while case.tries < tries and hit(case, run, lambda run=run: worker_pid(run, 1), number):  # type: ignore[misc]
+                while case.tries < tries and hit(case, run, partial(worker_pid, run, 1), number, supervisor):
                     pass
             finally:
                 subprocess.run([*command, "cancel", run.run_id, "--root", str(root)], check=False, cwd=HERE)
@@ -159,9 +170,9 @@ def torchrun_case(tries: int, scratch: Path) -> Case:
     case = Case(name="torchrun --max-restarts, SIGKILL")
     recipe = scratch / "recipe.toml"
     write_recipe(recipe)
-    number = 0
-    while case.tries < tries:
-        number += 1
+    for number in range(1, 2 * tries + 1):
+        if case.tries >= tries:
+            break
         run = RunDir(path=scratch / f"torchrun-{number}")
         with (scratch / f"torchrun-{number}.log").open("wb") as log:
             launcher = subprocess.Popen(
@@ -173,12 +184,8 @@ def torchrun_case(tries: int, scratch: Path) -> Case:
                 env={**os.environ, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", **extensions()},
             )  # fmt: skip
             try:
-                while case.tries < tries and hit(
-                    case,
-                    run,
-                    lambda pid=launcher.pid: child_with_rank(pid, 1),
-                    signal.SIGKILL,  # type: ignore[misc]
-                ):
+                victim = partial(child_with_rank, launcher.pid, 1)
+                while case.tries < tries and hit(case, run, victim, signal.SIGKILL, launcher):
                     pass
             finally:
                 end_tree(launcher)

@@ -5,6 +5,7 @@ Everything that can fail to be measured can say so: None or UNKNOWN is "not meas
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from contract.beat import Beat, WorkerBeat
 from contract.control import Control
@@ -30,12 +31,18 @@ class NodeSeen:
 
 @dataclass(frozen=True, kw_only=True)
 class JobLook:
-    """What the queue says of the attempt's job, and how old (s) that answer is. UNKNOWN when it did not answer."""
+    """What the queue says of the attempt's job, and how old (s) that answer is. UNKNOWN when it did not answer.
+
+    `nodes`: those that the job has, or, while it is ending, has not given back yet; () where the queue does not
+    tell. `dead`: of these, the ones that do not answer the queue; asked for only while the job is ending.
+    """
 
     state: JobState
     reason: str = ""
     job_id: str = ""
     age_s: float = 0.0
+    nodes: tuple[str, ...] = ()
+    dead: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +62,8 @@ class Observation:
     `members`, `master`, `port`: from control.json at go, for generation 1 from its go file; empty before.
     `resume_step`: where rank 0 recorded that this generation resumed; None before it did.
     `exits`: records of this generation. `watched_s`: seconds for which this observer has been looking at this
-    generation without a gap; eyes that were shut judge nothing. `problems`: what could not be read, in words.
+    generation without a gap; eyes that were shut judge nothing. `running_s`: the same for the job being RUNNING
+    (0 while it is not; time in the queue is no delay). `problems`: what could not be read, in words.
     `claim_job`: job that owns the attempt, "" before the claim.
     """
 
@@ -76,9 +84,10 @@ class Observation:
         default_factory=dict
     )  # phase word → usual wait (s), over all generations
     watched_s: float = 0.0
+    running_s: float = 0.0
     problems: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def workers(self) -> tuple[tuple[NodeSeen, WorkerBeat], ...]:
         """Workers of this generation, with their nodes, by rank. Beats of other generations do not count."""
         found = [

@@ -40,5 +40,5 @@ class Verdict:
 
     @property
     def failed(self) -> bool:
-        """Whether the generation is over and an answer is due."""
-        return self.kind in FAILURES
+        """Whether the generation is over and an answer is due. What a person ordered (a pause) is no failure."""
+        return self.kind in FAILURES and self.cause is not Cause.NONE

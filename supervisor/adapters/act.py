@@ -1,0 +1,271 @@
+"""Carries out what was decided: the intent into the journal, then the effect, then the outcome.
+
+Every effect may meet a world in which it has happened already (we were killed in between): doing it again is harmless.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from contract import events as ev
+from contract.config import RunConfig
+from contract.control import Control, read_control, write_control
+from contract.history import AttemptHistory, History
+from contract.requests import remove_request
+from contract.states import ControlPhase
+from slurm.nodes import list_nodes
+from slurm.queue import Job, QueueClient
+from slurm.request import attempt_tag
+from slurm.submit import Finding, Submitted, find_attempt, submit_attempt
+from supervisor.book import Book
+from supervisor.core import actions as do
+from supervisor.core.placement import affordable
+
+_AGAIN_S = 10.0  # between two identical orders for the queue
+_LOOK_AGAIN_S = 5.0  # between two questions about a submission in doubt
+
+
+@dataclass(kw_only=True)
+class Hands:
+    """The hands of the supervision of one run. `clock` is monotonic; `say` takes lines for the log."""
+
+    book: Book
+    config: RunConfig
+    queue: QueueClient
+    clock: Callable[[], float]
+    say: Callable[[str], None]
+    _done_at: dict[str, float] = field(default_factory=dict)
+    _absent: dict[int, float] = field(default_factory=dict)  # attempt → when it was looked for in vain first
+
+    @property
+    def history(self) -> History:
+        return self.book.history
+
+    def carry_out(self, action: do.Action) -> None:
+        """One action. Raises OSError when the world does not let it happen; the next tick finds out and repeats."""
+        match action:
+            case do.Submit() | do.Prepare() | do.Go() | do.SaveAndLeave() | do.Cancel():
+                self._touch_the_job(action)
+            case do.CloseAttempt() | do.SetState() | do.Answer() | do.Tell():
+                self._write_down(action)
+            case do.Wait():
+                pass
+            case _:
+                assert_never(action)
+
+    def _touch_the_job(self, action: do.Submit | do.Prepare | do.Go | do.SaveAndLeave | do.Cancel) -> None:
+        match action:
+            case do.Submit():
+                self._submit(action)
+            case do.Prepare():
+                self._prepare(action)
+            case do.Go():
+                self._go(action)
+            case do.SaveAndLeave():
+                self._save_and_leave(action)
+            case do.Cancel():
+                self._cancel(action)
+
+    def _write_down(self, action: do.CloseAttempt | do.SetState | do.Answer | do.Tell) -> None:
+        match action:
+            case do.CloseAttempt():
+                self._close(action)
+            case do.SetState():
+                self.say(f"state {action.state}: {action.reason}")
+                self.book.append(ev.StateChanged(state=action.state, reason=action.reason))
+            case do.Answer():
+                self._answer(action)
+            case do.Tell():
+                if action.alert.id not in self.history.outbox:
+                    self.book.append(action.alert)
+
+    def _attempt(self, number: int) -> AttemptHistory | None:
+        return next((item for item in self.history.attempts if item.number == number), None)
+
+    def _submit(self, action: do.Submit) -> None:
+        known = self._attempt(action.attempt)
+        if known is not None and known.submitted_at is not None:
+            return
+        still = [
+            item.number for item in self.history.attempts if item.number != action.attempt and not item.ended
+        ]
+        if still:  # rule 5: never two at once, whatever was decided
+            raise RuntimeError(
+                f"attempt {action.attempt} must wait: attempt {still[0]} is not recorded as ended"
+            )
+        if known is not None and not self._surely_absent(action.attempt):
+            return
+        exclude = self._affordable(action.exclude)
+        if known is None:
+            tag = attempt_tag(self.book.run.run_id, action.attempt)
+            self.book.append(
+                ev.AttemptIntended(attempt=action.attempt, tag=tag, reason=action.reason, exclude=exclude)
+            )
+        self._write(Control(attempt=action.attempt, generation=1, phase=ControlPhase.PREPARE))
+        self.say(f"submits attempt {action.attempt}: {action.reason}")
+        self.book.guard()
+        answer = submit_attempt(self.book.run, self.config, action.attempt, exclude)
+        if isinstance(answer, Submitted):
+            self.book.append(ev.AttemptSubmitted(attempt=action.attempt, job_id=answer.job_id))
+            return
+        self.say(f"attempt {action.attempt} was not accepted: {answer.reason}")
+        if answer.doubtful:
+            self._surely_absent(action.attempt)
+            known = self._attempt(action.attempt)
+            if known is not None and known.submitted_at is not None:  # it had got in: adopted
+                return
+        self.book.append(
+            ev.SubmitFailed(attempt=action.attempt, reason=answer.reason, permanent=answer.permanent)
+        )
+
+    def _affordable(self, exclude: tuple[str, ...]) -> tuple[str, ...]:
+        """The exclusions without nodes that are gone (sbatch would refuse them) and without more than the job can spare."""
+        if not exclude:
+            return ()
+        job = self.config.job
+        rows = list_nodes(partition=job.partition)
+        if rows is None:  # then sbatch will hardly answer either
+            return exclude
+        usable = frozenset(name for name, row in rows.items() if row.usable and name not in job.exclude)
+        kept = affordable(exclude, usable, frozenset(rows), job.nodes + job.spare_nodes)
+        if kept != exclude:
+            dropped = ", ".join(node for node in exclude if node not in kept)
+            self.say(f"not excluded after all: {dropped} (unknown to Slurm, or too few nodes would be left)")
+        return kept
+
+    def _surely_absent(self, attempt: int) -> bool:
+        """Whether no job of this attempt exists. One that does is adopted; in doubt we ask again later."""
+        if not self._due(f"find {attempt}", _LOOK_AGAIN_S):
+            return False
+        found = find_attempt(self.book.run, attempt)
+        if found.finding is Finding.ABSENT:
+            if not self._certainly(attempt):
+                return False
+            del self._done_at[f"find {attempt}"]
+            return True
+        if found.finding is Finding.FOUND:
+            self.say(f"attempt {attempt} exists already (job {found.job_id or 'unknown'}): adopted")
+            self.book.append(ev.AttemptSubmitted(attempt=attempt, job_id=found.job_id, adopted=True))
+        else:
+            self.say(f"whether attempt {attempt} was submitted cannot be told: {found.reason}")
+        return False
+
+    def _certainly(self, attempt: int) -> bool:
+        """Whether one "not there" is enough. What Slurm was just asked to take may show itself a moment later."""
+        known = self._attempt(attempt)
+        if self.config.job.executor == "local" or known is None or known.submit_failed_at is not None:
+            return True
+        return self._absent.setdefault(attempt, self.clock()) < self.clock()
+
+    def _prepare(self, action: do.Prepare) -> None:
+        members = action.members
+        attempt = self._attempt(action.attempt)
+        known = [item for item in attempt.generations if item.number == action.generation] if attempt else []
+        if known and known[0].intended_at is not None:
+            members = known[0].members  # a prepare is never rewritten with other members
+        else:
+            self.say(f"orders generation {action.generation} of attempt {action.attempt}: {action.reason}")
+            self.book.append(
+                ev.GenerationIntended(
+                    attempt=action.attempt,
+                    generation=action.generation,
+                    members=members,
+                    reason=action.reason,
+                )
+            )
+        self._write(
+            Control(
+                attempt=action.attempt,
+                generation=action.generation,
+                phase=ControlPhase.PREPARE,
+                members=members,
+            )
+        )
+
+    def _go(self, action: do.Go) -> None:
+        attempt = self._attempt(action.attempt)
+        known = [item for item in attempt.generations if item.number == action.generation] if attempt else []
+        if not known or known[0].went_at is None:
+            self.book.append(
+                ev.GenerationWent(
+                    attempt=action.attempt,
+                    generation=action.generation,
+                    members=action.members,
+                    master=action.master,
+                    port=action.port,
+                )
+            )
+        self._write(
+            Control(
+                attempt=action.attempt,
+                generation=action.generation,
+                phase=ControlPhase.GO,
+                members=action.members,
+                master=action.master,
+                port=action.port,
+            )
+        )
+
+    def _save_and_leave(self, action: do.SaveAndLeave) -> None:
+        current = read_control(self.book.run)
+        if current is None or current.attempt != action.attempt or current.phase is ControlPhase.SAVE:
+            return
+        self.say(f"asks attempt {action.attempt} to save and leave: {action.reason}")
+        self._write(replace(current, phase=ControlPhase.SAVE))
+
+    def _cancel(self, action: do.Cancel) -> None:
+        attempt = self._attempt(action.attempt)
+        if attempt is None or attempt.ended:
+            return
+        if attempt.cancel is None:
+            self.book.append(ev.CancelIntended(attempt=action.attempt, reason=action.reason))
+        if not self._due(f"cancel {action.attempt} {action.force}"):
+            return
+        self.say(f"ends attempt {action.attempt}{' by force' if action.force else ''}: {action.reason}")
+        self.book.guard()
+        job = Job(run=self.book.run, attempt=action.attempt, job_id=attempt.job_id)
+        self.queue.cancel(job, force=action.force)
+
+    def _close(self, action: do.CloseAttempt) -> None:
+        attempt = self._attempt(action.attempt)
+        if attempt is not None and attempt.ended is None:
+            self.book.append(
+                ev.AttemptEnded(attempt=action.attempt, job_state=action.job_state, reason=action.reason)
+            )
+
+    def _answer(self, action: do.Answer) -> None:
+        request = action.request
+        if request.id not in self.book.answered:
+            self.say(f"request {request.kind} of {request.by}: {action.outcome}")
+            if request.id not in self.history.requests:
+                self.book.append(
+                    ev.RequestTaken(id=request.id, request=request.kind, by=request.by, args=request.args)
+                )
+            self.book.append(ev.RequestDone(id=request.id, outcome=action.outcome, ok=action.ok))
+        remove_request(self.book.run, request.id)
+
+    def _write(self, control: Control) -> None:
+        """Replace control.json, with the resume bounds of the history and what was set while running."""
+        try:
+            current = read_control(self.book.run)
+        except ValueError:  # damaged; what we write now is whole again
+            current = None
+        wanted = replace(
+            control,
+            min_step=self.history.min_step,
+            max_step=self.history.max_step,
+            skip_windows=self.history.skip_windows,
+            hot=current.hot if current else {},
+            orders=current.orders if current and current.attempt == control.attempt else (),
+        )
+        if current != wanted:
+            self.book.guard()
+            write_control(self.book.run, wanted)
+
+    def _due(self, what: str, after_s: float = _AGAIN_S) -> bool:
+        now = self.clock()
+        last = self._done_at.get(what)
+        if last is not None and now - last < after_s:
+            return False
+        self._done_at[what] = now
+        return True

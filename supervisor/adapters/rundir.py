@@ -1,0 +1,168 @@
+"""One look at a run directory. Opens everything afresh; remembers only what one look cannot show.
+
+That is: when each node's beat last moved, since when we have been looking, and what did not change since. A file
+that cannot be read becomes a problem in words, never an exception and never "nothing there" (rule 3).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from contract.beat import Beat, read_beat
+from contract.config import RunConfig
+from contract.control import Control, read_claim, read_control, read_go
+from contract.exits import read_exits
+from contract.files import lock_is_held
+from contract.layout import AttemptDir, RunDir
+from contract.requests import read_requests
+from contract.states import AgentPhase, ControlPhase, JobState
+from supervisor.adapters.checkpoints import CheckpointReader, ResumeReader
+from supervisor.core.observation import JobLook, NodeSeen, Observation
+
+T = TypeVar("T")
+
+
+@dataclass(kw_only=True)
+class _Pulse:
+    """A node's newest beat and when (our monotonic clock) its sequence last moved."""
+
+    beat: Beat | None
+    moved_at: float
+
+
+class Observer:
+    """Looks at one run, tick after tick."""
+
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+        self._pulses: dict[tuple[int, str], _Pulse] = {}
+        self._usual: dict[str, float] | None = None
+        self._checkpoints = CheckpointReader(run)
+        self._resumes = ResumeReader(run)
+        self._at = (0, 0)
+        self._since = 0.0
+        self._running_since: float | None = None
+        self._looked_at: float | None = None
+        self._problems: list[str] = []
+
+    def look(self, config: RunConfig, job: Callable[[int], JobLook], now: float) -> Observation:
+        """What can be seen now. `now` is this process's monotonic clock; `job` tells the queue's word on an attempt."""
+        self._problems = []
+        control = self._try(lambda: read_control(self._run), None)
+        attempt, generation = control.at if control else (0, 0)
+        self._mind_the_gap((attempt, generation), config.supervisor.tick_s, now)
+        place = self._run.attempt(attempt)
+        queue = job(attempt)  # first: what a job wrote before its end is then read below
+        self._mind_the_job(queue.state, now)
+        members, master, port = self._membership(control)
+        claim = self._try(lambda: read_claim(self._run, attempt), None)
+        nothing: dict[tuple[int, int], int] = {}
+        resumes = self._try(lambda: self._resumes.look(attempt), nothing)
+        nodes = self._nodes(place, attempt, now, local=config.job.executor == "local")
+        return Observation(
+            attempt=attempt,
+            generation=generation,
+            job=queue,
+            control=control,
+            claim_job=claim.job_id if claim else "",
+            members=members,
+            master=master,
+            port=port,
+            nodes=nodes,
+            exits=self._try(lambda: read_exits(self._run, attempt, generation), ()),
+            resume_step=resumes.get((attempt, generation)),
+            checkpoint=self._try(lambda: self._checkpoints.look(resumes), None),
+            requests=tuple(self._try(lambda: read_requests(self._run), [])),
+            usual=dict(self._learned()),
+            watched_s=now - self._since,
+            running_s=0.0 if self._running_since is None else now - self._running_since,
+            problems=tuple(self._problems),
+        )
+
+    def _try(self, read: Callable[[], T], otherwise: T) -> T:
+        """What `read` reads, or `otherwise` and a problem."""
+        try:
+            return read()
+        except (OSError, ValueError) as error:
+            self._problems.append(str(error))
+            return otherwise
+
+    def _mind_the_gap(self, at: tuple[int, int], tick_s: float, now: float) -> None:
+        """Eyes that were shut judge nothing: after a pause of ours every clock starts again."""
+        paused = self._looked_at is None or now - self._looked_at > max(5.0, 10 * tick_s)
+        if paused:
+            for pulse in self._pulses.values():
+                pulse.moved_at = now
+        if paused or at != self._at:
+            self._since = now
+        if paused or at[0] != self._at[0]:
+            self._running_since = None
+        if at[0] != self._at[0]:
+            self._pulses = {key: pulse for key, pulse in self._pulses.items() if key[0] == at[0]}
+        self._at, self._looked_at = at, now
+
+    def _mind_the_job(self, state: JobState, now: float) -> None:
+        if state is JobState.RUNNING:
+            self._running_since = now if self._running_since is None else self._running_since
+        elif state is not JobState.UNKNOWN:
+            self._running_since = None
+
+    def _membership(self, control: Control | None) -> tuple[tuple[str, ...], str, int]:
+        if control is None:
+            return (), "", 0
+        if control.generation > 1 or control.phase is not ControlPhase.PREPARE:
+            return control.members, control.master, control.port
+        go = self._try(lambda: read_go(self._run, control.attempt, 1), None)
+        return (go.members, go.master, go.port) if go else ((), "", 0)
+
+    def _nodes(self, place: AttemptDir, attempt: int, now: float, *, local: bool) -> tuple[NodeSeen, ...]:
+        nobody: list[str] = []
+        beating = self._try(lambda: _names(place.beats), nobody)
+        living = self._try(lambda: _names(place.alive), nobody)
+        names = {*beating, *living}
+        return tuple(self._node(place, attempt, name, now, local=local) for name in sorted(names))
+
+    def _node(self, place: AttemptDir, attempt: int, name: str, now: float, *, local: bool) -> NodeSeen:
+        # Life before the beat: an agent that ended in between has written its last beat by now. The other way round it
+        # would look dead without having left. Elsewhere the flock may not reach, so that "free" would say nothing.
+        alive = self._try(lambda: lock_is_held(place.alive_of(name)), None) if local else None
+        beat = self._try(lambda: _read_beat(place.beat(name)), None)
+        pulse = self._pulses.setdefault((attempt, name), _Pulse(beat=beat, moved_at=now))
+        if beat is not None and (pulse.beat is None or _moved(pulse.beat, beat)):
+            self._learn(beat)
+            pulse.beat, pulse.moved_at = beat, now
+        return NodeSeen(node=name, beat=pulse.beat, silent_s=now - pulse.moved_at, alive=alive)
+
+    def _learn(self, beat: Beat) -> None:
+        usual = self._learned()
+        for phase, seconds in beat.usual.items():
+            usual[phase] = max(seconds, usual.get(phase, 0.0))
+
+    def _learned(self) -> dict[str, float]:
+        """Phase → usual wait. The first time from every beat that earlier attempts left behind."""
+        if self._usual is None:
+            self._usual = {}
+            for path in self._run.attempts.glob("*/beats/*"):
+                beat = self._try(lambda path=path: read_beat(path), None)  # type: ignore[misc]
+                if beat is not None:
+                    self._learn(beat)
+        return self._usual
+
+
+def _read_beat(path: Path) -> Beat | None:
+    """The newest beat. Workers of an agent that clears up or is ready are leftovers of the generation before."""
+    beat = read_beat(path)
+    leftovers = beat is not None and beat.phase in {AgentPhase.STARTING, AgentPhase.READY}
+    return replace(beat, workers=()) if beat is not None and leftovers else beat
+
+
+def _moved(old: Beat, new: Beat) -> bool:
+    return (old.pid, old.sequence) != (new.pid, new.sequence)
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return [path.name for path in directory.iterdir() if not path.name.startswith(".")]
+    except FileNotFoundError:
+        return []

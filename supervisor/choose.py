@@ -1,0 +1,48 @@
+"""Which root and which run a command means."""
+
+import difflib
+import os
+from pathlib import Path
+
+from contract.layout import RUN_ID, Root, RunDir
+
+
+class NoSuchRunError(LookupError):
+    """The message names what was asked for and what there is."""
+
+
+def root_of(option: Path | None) -> Root:
+    """`--root`, else CIUIC_ROOT, else `runs` here."""
+    return Root(path=(option or Path(os.environ.get("CIUIC_ROOT") or "runs")).expanduser().resolve())
+
+
+def find_run(root: Root, name: str) -> RunDir:
+    """The run with this id, or whose id alone begins like this.
+
+    Raises:
+        NoSuchRunError: none, or several.
+    """
+    known = {run.run_id: run for run in runs_under(root)}
+    if name in known:
+        return known[name]
+    begun = [run_id for run_id in known if run_id.startswith(name)]
+    if name and len(begun) == 1:
+        return known[begun[0]]
+    if not known:
+        raise NoSuchRunError(
+            f"no run {name}: there are no runs under {root.path} (--root or CIUIC_ROOT says where)"
+        )
+    if begun:
+        raise NoSuchRunError(f"{name} may be any of: {', '.join(sorted(begun))}")
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or sorted(known)[-3:]
+    raise NoSuchRunError(f"no run {name} under {root.path}; nearest: {', '.join(close)}")
+
+
+def runs_under(root: Root) -> list[RunDir]:
+    """Every directory that looks like a run's, by name."""
+    try:
+        with os.scandir(root.path) as entries:
+            names = sorted(entry.name for entry in entries if RUN_ID.match(entry.name) and entry.is_dir())
+    except FileNotFoundError:
+        return []
+    return [run for name in names if (run := root.run(name)).config.exists()]

@@ -1,0 +1,18 @@
+"""Commands of the supervisor, mounted by the top-level command line. Importing this costs typer and nothing else."""
+
+import typer
+
+from supervisor import commands_demo, commands_operate, commands_show, commands_supervise
+
+
+def mount(app: typer.Typer) -> None:
+    """Add every command to the command line."""
+    app.command("demo")(commands_demo.demo)
+    app.command("supervise")(commands_supervise.supervise)
+    app.command("status")(commands_show.status)
+    app.command("explain")(commands_show.explain)
+    app.command("logs")(commands_show.logs)
+    app.command("checkpoints")(commands_show.checkpoints)
+    app.command("pause")(commands_operate.pause)
+    app.command("resume")(commands_operate.resume)
+    app.command("cancel")(commands_operate.cancel)

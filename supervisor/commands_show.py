@@ -1,0 +1,182 @@
+"""`ciuic status`, `explain`, `logs`, `checkpoints`: they look, and change nothing."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+Name = Annotated[str, typer.Argument(metavar="RUN", help="Run id, or the beginning of one.")]
+MaybeName = Annotated[
+    str, typer.Argument(metavar="[RUN]", help="Run id, or the beginning of one; none: all runs.")
+]
+Where = Annotated[
+    Path | None, typer.Option("--root", help="Directory of the runs; else CIUIC_ROOT, else ./runs.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Facts for programs.")]
+Lang = Annotated[str, typer.Option("--lang", help="zh or en; else CIUIC_LANG, else the locale's.")]
+
+
+def status(run: MaybeName = "", root: Where = None, as_json: Json = False, lang: Lang = "") -> None:
+    """How all runs are, or one run in detail."""
+    from supervisor.render import show_run, show_runs
+    from supervisor.words import language
+
+    if run:
+        facts = _facts(root, run)
+        _out(facts) if as_json else show_run(facts, language(lang))
+        return
+    rows, place, holder = _all_facts(root)
+    if as_json:
+        _out({"version": 1, "runs": rows})
+        return
+    show_runs(rows, place, holder, language(lang))
+
+
+def explain(run: Name, root: Where = None, as_json: Json = False, lang: Lang = "") -> None:
+    """The run's story with the reasons, what it means now, and what comes next."""
+    from supervisor.core.decide import decide
+    from supervisor.core.story import story
+    from supervisor.words import language, text
+
+    now = time.time()
+    reading = _read(root, run, now)
+    lines = story(reading.events)
+    actions = decide(reading.history, reading.observation, reading.verdict, reading.config, now)
+    coming = [f"{type(action).__name__}: {getattr(action, 'reason', '')}".rstrip(": ") for action in actions]
+    if as_json:
+        verdict = {
+            "kind": reading.verdict.kind,
+            "reason": reading.verdict.reason,
+            "cause": reading.verdict.cause,
+        }
+        _out({"version": 1, "run": reading.run.run_id, "story": lines, "verdict": verdict, "next": coming})
+        return
+    words = language(lang)
+    for line in lines:
+        typer.echo(line)
+    history = reading.history
+    over = f"{history.state}: {history.reason}" if history.state.final else ""
+    typer.echo(text("now", words, text=over or f"{reading.verdict.kind}: {reading.verdict.reason}"))
+    typer.echo(text("next", words, text="; ".join(coming) or text("nothing", words)))
+
+
+def logs(
+    run: Name,
+    root: Where = None,
+    attempt: Annotated[int, typer.Option(help="Attempt; 0 is the newest.")] = 0,
+    node: Annotated[str, typer.Option(help="Only this node.")] = "",
+    tail: Annotated[int, typer.Option(help="Only the last so many lines; 0 is all.")] = 0,
+) -> None:
+    """The output of all nodes of one attempt, merged by time."""
+    from supervisor.logs import merged
+
+    try:
+        for line in merged(_find(root, run), attempt, node, tail):
+            sys.stdout.write(line)
+    except BrokenPipeError:  # `ciuic logs … | head`
+        sys.stdout = None
+    except OSError as error:
+        _fail("logs", error)
+
+
+def checkpoints(
+    run: Name,
+    root: Where = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read everything and compare the checksums.")
+    ] = False,
+    as_json: Json = False,
+    lang: Lang = "",
+) -> None:
+    """All checkpoints, and of those that do not count the reason. Exit 1 if --verify finds a damaged one."""
+    from supervisor.render import show_checkpoints
+    from supervisor.words import language
+
+    found = _find(root, run)
+    rows = _checkpoint_rows(found, deep=verify)
+    if as_json:
+        _out({"version": 1, "run": found.run_id, "checkpoints": rows})
+    else:
+        show_checkpoints(rows, language(lang))
+    if verify and any(row["complete"] and not row["valid"] for row in rows):
+        raise typer.Exit(1)
+
+
+def _checkpoint_rows(run: Any, *, deep: bool) -> list[dict[str, Any]]:
+    from contract.manifest import directories, examine, in_lineage, read_resumes
+
+    resumes = read_resumes(run)
+    rows = []
+    for item in (examine(directory, deep=deep) for directory in directories(run)):
+        current = in_lineage(item.step, (item.attempt, item.generation), resumes)
+        reason = item.reason or ("" if current else "rolled back: a later generation resumed before it")
+        rows.append(
+            {
+                "step": item.step,
+                "attempt": item.attempt,
+                "generation": item.generation,
+                "path": str(item.path),
+                "complete": item.manifest is not None,
+                "valid": item.valid and current,
+                "reason": reason,
+                "bytes": sum(shard.size for shard in item.manifest.shards) if item.manifest else None,
+            }
+        )
+    return rows
+
+
+def _facts(root: Path | None, name: str) -> dict[str, Any]:
+    from supervisor.core.status import status as facts_of
+
+    now = time.time()
+    reading = _read(root, name, now)
+    facts = facts_of(reading.history, reading.observation, reading.verdict, now)
+    return {**facts, "alerts": {**facts["alerts"], "problem": reading.alert_problem}}
+
+
+def _all_facts(root: Path | None) -> tuple[list[dict[str, Any]], Any, Any]:
+    """One row a run; a run that cannot be read has a row that says so."""
+    from supervisor.adapters.leadership import current_holder
+    from supervisor.choose import root_of, runs_under
+
+    place = root_of(root)
+    rows = []
+    for run in runs_under(place):
+        try:
+            facts = _facts(root, run.run_id)
+            rows.append(
+                {key: value for key, value in facts.items() if key not in {"version", "attempts", "ranks"}}
+            )
+        except (OSError, ValueError) as error:
+            rows.append({"run": run.run_id, "state": "unknown", "reason": str(error)})
+    return rows, place.path, current_holder(place)
+
+
+def _read(root: Path | None, name: str, now: float) -> Any:
+    from supervisor.reading import read
+
+    try:
+        return read(_find(root, name), now, time.monotonic())
+    except (OSError, ValueError) as error:
+        _fail(name, error)
+
+
+def _find(root: Path | None, name: str) -> Any:
+    from supervisor.choose import NoSuchRunError, find_run, root_of
+
+    try:
+        return find_run(root_of(root), name)
+    except NoSuchRunError as error:
+        _fail("ciuic", error)
+
+
+def _fail(what: str, error: Exception) -> NoReturn:
+    typer.echo(f"{what}: {error}", err=True)
+    raise typer.Exit(1) from None
+
+
+def _out(value: dict[str, Any]) -> None:
+    typer.echo(json.dumps(value, ensure_ascii=False))

@@ -1,0 +1,348 @@
+"""What people are told: Chinese first, English beside it. Short, plain text, with what is done and what to do.
+
+`key` folds: as long as it is open in the history, the same thing is not told again. Recovery opens all keys.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from contract.config import RunConfig
+from contract.events import AlertQueued, Judged, Recovered
+from contract.history import History
+from contract.layout import RunDir
+from contract.states import Cause, VerdictKind
+from supervisor.core import failure_words
+from supervisor.core.budget import Stop
+from supervisor.core.observation import CheckpointLook
+from supervisor.core.phrases import CAUSES, FIXES, word
+from supervisor.core.text import cut, one_line
+
+_TEXT_BYTES = 1900  # the robot takes 2,048; a mark and a note may be added on the way out
+_PLANNED = frozenset({Cause.TIME_LIMIT, Cause.PREEMPTED})
+_LANGUAGES = ("zh", "en")
+_WAYS: Mapping[str, tuple[str, str]] = {
+    "in-place": ("原地重启（第 {g} 次启动），{c}", "restart in place (generation {g}), {c}"),
+    "attempt": ("换一个新作业（第 {a} 次提交），{c}", "a new job (attempt {a}), {c}"),
+    "observe": ("只观察，不处理（observe_only）", "nothing: this run is only observed (observe_only)"),
+}
+
+
+def failed(
+    history: History, config: RunConfig, failure: Judged, way: str, checkpoint: CheckpointLook | None
+) -> AlertQueued:
+    """A failure that is being answered."""
+    way = "observe" if config.supervisor.observe_only else way
+    zh = [failure_words.sentence(failure, "zh"), "处理：" + _doing(failure, way, checkpoint, "zh")]
+    en = [failure_words.sentence(failure, "en"), "Now: " + _doing(failure, way, checkpoint, "en")]
+    last = _last_line(failure)
+    if last:
+        zh.append(f"最后输出：{last}")
+        en.append(f"Last line: {last}")
+    return _alert(
+        history,
+        key=f"failure:{failure.cause}",
+        place=f"a{failure.attempt:04d}-g{failure.generation:04d}",
+        severity="info" if failure.cause in _PLANNED else "warning",
+        titles=(failure_words.title(failure, "zh"), failure_words.title(failure, "en")),
+        lines=(zh, en),
+    )
+
+
+def stopped(history: History, config: RunConfig, failure: Judged, stop: Stop) -> AlertQueued:
+    """The end: somebody must act."""
+    refused = failure.verdict == VerdictKind.REFUSED
+    head_zh = "拒绝训练，已停止" if refused else f"已停止：{word(CAUSES, failure.cause, 'zh')}"
+    head_en = "refused to train, stopped" if refused else f"stopped: {word(CAUSES, failure.cause, 'en')}"
+    evidence = _evidence(history, config, failure.attempt)
+    last = _last_line(failure)
+    zh = [
+        failure_words.sentence(failure, "zh"),
+        f"停止原因：{stop.zh}",
+        f"建议：{_fix(failure, 'zh')}",
+        *([f"最后输出：{last}"] if last else []),
+        f"证据：{evidence}",
+    ]
+    en = [
+        failure_words.sentence(failure, "en"),
+        f"Stopped because: {stop.en}",
+        f"Likely fix: {_fix(failure, 'en')}",
+        *([f"Last line: {last}"] if last else []),
+        f"Evidence: {evidence}",
+    ]
+    return _alert(
+        history,
+        key=f"stopped:{failure.attempt}.{failure.generation}",
+        place=f"a{failure.attempt:04d}-g{failure.generation:04d}",
+        severity="critical",
+        titles=(head_zh, head_en),
+        lines=(zh, en),
+    )
+
+
+def stopped_before_start(history: History, config: RunConfig, reason: str) -> AlertQueued:
+    """The queue will never take this job."""
+    number = history.newest.number if history.newest else 0
+    evidence = _evidence(history, config, number)
+    return _alert(
+        history,
+        key=f"impossible:{number}",
+        place=f"a{number:04d}",
+        severity="critical",
+        titles=("作业无法提交，已停止", "the job cannot be submitted, stopped"),
+        lines=(
+            [
+                one_line(reason, 800),
+                "建议：检查分区、账号、节点数等作业设置，改好后 ciuic resume。",
+                f"证据：{evidence}",
+            ],
+            [
+                one_line(reason, 800),
+                "Likely fix: correct partition, account or size.",
+                f"Evidence: {evidence}",
+            ],
+        ),
+    )
+
+
+def recovered(history: History, found: Recovered) -> AlertQueued:
+    """After a failure, the first new step."""
+    lost = found.detect_s + found.restart_s
+    return _alert(
+        history,
+        key=f"recovered:{found.attempt}.{found.generation}",
+        place=f"a{found.attempt:04d}-g{found.generation:04d}",
+        severity="info",
+        titles=("已恢复训练", "recovered"),
+        lines=(
+            [
+                f"训练已恢复，现在第 {found.step} 步。",
+                f"时间损失：{lost:.1f} 秒（发现 {found.detect_s:.1f} 秒，重启 {found.restart_s:.1f} 秒）。",
+                f"重复训练：{found.repeated_steps} 步。",
+            ],
+            [
+                f"Training goes on, step {found.step}.",
+                f"Time lost: {lost:.1f} s (detection {found.detect_s:.1f} s, restart {found.restart_s:.1f} s).",
+                f"Steps repeated: {found.repeated_steps}.",
+            ],
+        ),
+    )
+
+
+def completed(history: History, step: int, now: float) -> AlertQueued:
+    """The target is reached."""
+    faults, hours = len(history.faults), max(0.0, now - history.created_at) / 3600
+    return _alert(
+        history,
+        key="completed",
+        place=f"s{step}",
+        severity="info",
+        titles=("训练完成", "completed"),
+        lines=(
+            [f"训练已完成，共 {step} 步，历时 {hours:.1f} 小时，期间自动恢复 {faults} 次。"],
+            [f"Completed at step {step} after {hours:.1f} h, with {faults} recoveries on the way."],
+        ),
+    )
+
+
+def cancelled(history: History, attempt: int) -> AlertQueued:
+    """Somebody ended the job outside."""
+    return _alert(
+        history,
+        key=f"cancelled:{attempt}",
+        place=f"a{attempt:04d}",
+        severity="warning",
+        titles=("作业被人取消", "the job was cancelled"),
+        lines=(
+            ["作业在队列中被取消，不是本系统所为，因此不再重新提交。需要继续请 ciuic resume。"],
+            [
+                "The job was cancelled, and not by the supervisor: it is not submitted again. `ciuic resume` goes on."
+            ],
+        ),
+    )
+
+
+def unknown_key(history: History) -> str:
+    """One key an episode: the time since which the run is shown as it is."""
+    return f"unknown:{int(history.state_at)}"
+
+
+def unknown(history: History, reason: str, lasted_s: float) -> AlertQueued:
+    """Nothing can be seen, and nothing is done."""
+    return _alert(
+        history,
+        key=unknown_key(history),
+        place=str(int(history.state_at)),
+        severity="warning",
+        titles=("无法观测", "cannot be observed"),
+        lines=(
+            [
+                f"已有 {lasted_s:.0f} 秒无法判断任务状态：{one_line(reason, 600)}",
+                "不会取消或重新提交任何作业；请检查队列和共享存储。",
+            ],
+            [
+                f"For {lasted_s:.0f} s nothing tells how the run is: {one_line(reason, 600)}",
+                "Nothing is cancelled or submitted meanwhile; look at the queue and the shared storage.",
+            ],
+        ),
+    )
+
+
+def seen_again(history: History, reason: str) -> AlertQueued:
+    """The all-clear after `unknown`."""
+    return _alert(
+        history,
+        key=f"seen:{int(history.state_at)}",
+        place=str(int(history.state_at)),
+        severity="info",
+        titles=("恢复观测", "seen again"),
+        lines=(
+            [f"任务状态又能看到了：{one_line(reason, 600)}"],
+            [f"The run can be seen again: {one_line(reason, 600)}"],
+        ),
+    )
+
+
+def queue_silent(history: History, reason: str, lasted_s: float) -> AlertQueued:
+    """The queue does not answer; training may go on undisturbed."""
+    number = history.newest.number if history.newest else 0
+    return _alert(
+        history,
+        key=f"queue:{number}",
+        place=f"a{number:04d}-r{len(history.faults)}",
+        severity="warning",
+        titles=("队列没有应答", "the queue does not answer"),
+        lines=(
+            [f"作业队列已 {lasted_s:.0f} 秒没有应答（{one_line(reason, 400)}）。不会取消或提交作业。"],
+            [
+                f"The queue has not answered for {lasted_s:.0f} s ({one_line(reason, 400)}). No job is touched."
+            ],
+        ),
+    )
+
+
+def held(history: History, attempt: int, reason: str) -> AlertQueued:
+    """A job that will not start by itself."""
+    return _alert(
+        history,
+        key=f"held:{attempt}",
+        place=f"a{attempt:04d}-r{len(history.faults)}",
+        severity="warning",
+        titles=("作业被挂起", "the job is held"),
+        lines=(
+            [f"作业在队列中被挂起（{one_line(reason, 400)}），不会自己开始，需要有人放行或取消。"],
+            [f"The job is held in the queue ({one_line(reason, 400)}): somebody must release or cancel it."],
+        ),
+    )
+
+
+def cannot_submit(history: History, attempt: int, tries: int, reason: str) -> AlertQueued:
+    """Still trying."""
+    return _alert(
+        history,
+        key=f"submit:{attempt}",
+        place=f"a{attempt:04d}-r{len(history.faults)}",
+        severity="warning",
+        titles=("作业提交失败", "the job cannot be submitted yet"),
+        lines=(
+            [f"已试 {tries} 次仍不能提交作业：{one_line(reason, 600)}", "会继续重试。"],
+            [f"{tries} tries to submit the job have failed: {one_line(reason, 600)}", "It is tried again."],
+        ),
+    )
+
+
+def will_not_end(history: History, attempt: int, stage: str, waited_s: float) -> AlertQueued:
+    """A job that was told to end and is still there. `stage`: forced, or stuck."""
+    stuck = stage == "stuck"
+    return _alert(
+        history,
+        key=f"{stage}:{attempt}",
+        place=f"a{attempt:04d}",
+        severity="critical" if stuck else "warning",
+        titles=("作业无法结束", "the job does not end"),
+        lines=(
+            [
+                f"要求作业结束已 {waited_s:.0f} 秒，它仍在；"
+                + ("需要人工处理，此前不会提交新作业。" if stuck else "现在强制结束。")
+            ],
+            [
+                f"The job was told to end {waited_s:.0f} s ago and is still there; "
+                + (
+                    "a person must look; no new job is submitted before."
+                    if stuck
+                    else "it is ended by force now."
+                )
+            ],
+        ),
+    )
+
+
+def broken(history: History, what: str) -> AlertQueued | None:
+    """The supervision of this run fails again and again; None when that was told."""
+    found = _alert(
+        history,
+        key="broken",
+        place=f"n{len(history.faults)}",
+        severity="critical",
+        titles=("看护出错", "supervision is broken"),
+        lines=(
+            [
+                f"对此任务的看护反复出错：{one_line(what, 800)}",
+                "训练不受影响，但出故障时不会被处理。请查看看护进程日志。",
+            ],
+            [
+                f"Supervising this run fails repeatedly: {one_line(what, 800)}",
+                "Training goes on, unattended.",
+            ],
+        ),
+    )
+    return None if found.key in history.open_keys else found
+
+
+def _alert(
+    history: History,
+    *,
+    key: str,
+    place: str,
+    severity: str,
+    titles: tuple[str, str],
+    lines: tuple[list[str], list[str]],
+) -> AlertQueued:
+    """The id is made of what happened, so that a second try after a crash is the same alert."""
+    run = history.run or "run"
+    heads = {"zh": f"【{run}】{titles[0]}", "en": f"[{run}] {titles[1]}"}
+    texts = {
+        language: cut("\n".join([heads[language], *lines[number]]), _TEXT_BYTES)
+        for number, language in enumerate(_LANGUAGES)
+    }
+    identity = f"{key.replace(':', '-')}-{place}"
+    return AlertQueued(
+        id=identity,
+        key=key,
+        severity=severity,
+        title={language: one_line(heads[language], 160) for language in _LANGUAGES},
+        text=texts,
+    )
+
+
+def _doing(failure: Judged, way: str, checkpoint: CheckpointLook | None, language: str) -> str:
+    number = _LANGUAGES.index(language)
+    if checkpoint is None:
+        origin = ("从头开始", "from the beginning")[number]
+    else:
+        origin = (f"从第 {checkpoint.step} 步的检查点继续", f"from the checkpoint of step {checkpoint.step}")[
+            number
+        ]
+    return _WAYS[way][number].format(g=failure.generation + 1, a=failure.attempt + 1, c=origin)
+
+
+def _fix(failure: Judged, language: str) -> str:
+    return word(FIXES, failure.cause if failure.cause in FIXES else "", language)
+
+
+def _last_line(failure: Judged) -> str:
+    return one_line(next((line for line in reversed(failure.lines) if line.strip()), ""), 400)
+
+
+def _evidence(history: History, config: RunConfig, attempt: int) -> str:
+    """Logs, exit records and evidence of the attempt lie there."""
+    return str(RunDir(path=Path(config.run.root) / history.run).attempt(attempt).path)

@@ -1,0 +1,86 @@
+"""Everything that a decision may rest on, and the questions that more than one rule asks of it."""
+
+from dataclasses import dataclass
+
+from contract.config import RunConfig
+from contract.events import AlertQueued, Judged
+from contract.history import AttemptHistory, GenerationHistory, History
+from contract.states import ControlPhase, JobState, RunState
+from supervisor.core.actions import Action, SetState, Tell
+from supervisor.core.look import fresh_s, is_fresh, job_over, saving
+from supervisor.core.observation import NodeSeen, Observation
+from supervisor.core.verdict import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """History is the truth to act on; observation and verdict say what the world is like now."""
+
+    history: History
+    observation: Observation
+    verdict: Verdict
+    config: RunConfig
+    now: float
+
+    @property
+    def newest(self) -> AttemptHistory | None:
+        return self.history.newest
+
+    @property
+    def generation(self) -> GenerationHistory | None:
+        return self.newest.newest if self.newest else None
+
+    @property
+    def failure(self) -> Judged | None:
+        """The recorded failure of the newest generation."""
+        return self.generation.failure if self.generation else None
+
+    @property
+    def unborn(self) -> bool:
+        """The newest attempt is intended, and whether it was submitted is not recorded."""
+        newest = self.newest
+        return newest is not None and newest.submitted_at is None and newest.ended is None
+
+    @property
+    def seen(self) -> bool:
+        """Whether the observation is about the newest attempt."""
+        return self.newest is not None and self.observation.attempt == self.newest.number
+
+    @property
+    def job_over(self) -> bool:
+        """Whether the queue is sure that nothing of the newest attempt's job is left."""
+        return self.seen and job_over(self.observation, self.config)
+
+    @property
+    def job_state(self) -> JobState:
+        return self.observation.job.state if self.seen else JobState.UNKNOWN
+
+    @property
+    def pausing(self) -> bool:
+        """Whether the newest attempt was asked to save and leave. The order outlives its attempt: then it is old."""
+        newest = self.newest
+        return newest is not None and newest.ended is None and self.seen and saving(self.observation)
+
+    @property
+    def preparing(self) -> bool:
+        control = self.observation.control
+        return control is not None and control.phase is ControlPhase.PREPARE
+
+    @property
+    def local(self) -> bool:
+        return self.config.job.executor == "local"
+
+    @property
+    def fresh_s(self) -> float:
+        return fresh_s(self.config)
+
+    def is_fresh(self, seen: NodeSeen) -> bool:
+        return is_fresh(seen, self.observation.attempt, self.config)
+
+    def state(self, state: RunState, reason: str) -> tuple[Action, ...]:
+        """The action that records a state, unless it is recorded already."""
+        return () if self.history.state is state else (SetState(state=state, reason=reason),)
+
+    def tell(self, alert: AlertQueued) -> tuple[Action, ...]:
+        """The action that tells, unless it was told since the last recovery (one message a cause)."""
+        return () if alert.key in self.history.open_keys else (Tell(alert=alert),)

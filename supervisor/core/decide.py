@@ -1,0 +1,190 @@
+"""What to do now. Level-triggered: the journal's fold is the truth to act on, the look says what the world is like.
+
+The shell promises: a failed verdict of a generation without a recorded failure is journalled as `Judged` before this
+is called, with the history folded again; every action journals its intent before its effect; actions are carried
+out in order, and one that raises stops the rest. Then being killed between any two effects is harmless: called again
+on the world as it then is, this goes on from there, and on an unchanged world it only waits.
+"""
+
+from contract.config import RunConfig
+from contract.history import AttemptHistory, History
+from contract.states import JobState, RunState, VerdictKind
+from supervisor.core import alerts
+from supervisor.core.actions import Action, Answer, Go, Prepare, Submit, Tell, Wait
+from supervisor.core.asked import answer_final, refuse_impossible, stop_as_asked
+from supervisor.core.case import Case
+from supervisor.core.finish import clean_up, close
+from supervisor.core.observation import Observation
+from supervisor.core.restart import answer_failure, submit_again, submit_next
+from supervisor.core.verdict import Verdict
+
+_DOUBT_S = 30.0  # a run that cannot be observed for so long is shown as unknown
+
+
+def decide(
+    history: History, observation: Observation, verdict: Verdict, config: RunConfig, now: float
+) -> tuple[Action, ...]:
+    """The actions of this tick, in the order in which they must happen."""
+    if not config.metadata.watched:
+        return ()
+    case = Case(history=history, observation=observation, verdict=verdict, config=config, now=now)
+    if not config.supervisor.observe_only:
+        return _plan(case)
+    refused = tuple(
+        Answer(request=request, outcome="this run is only observed (observe_only)", ok=False)
+        for request in observation.requests
+    )
+    return (*(action for action in _plan(case) if isinstance(action, Tell)), *refused)
+
+
+def _plan(case: Case) -> tuple[Action, ...]:
+    """First match wins."""
+    if case.history.state.final:
+        return (*clean_up(case), *answer_final(case))
+    over = _over(case)
+    if over is not None:
+        return over
+    answers = refuse_impossible(case)
+    stopping = stop_as_asked(case)
+    if stopping is not None:
+        return (*answers, *stopping)
+    return (*answers, *_news(case), *_go_on(case))
+
+
+def _over(case: Case) -> tuple[Action, ...] | None:
+    """The run is completed, or was cancelled by a person outside: nothing more is done but to say so."""
+    if case.verdict.kind is VerdictKind.COMPLETED and case.failure is None:
+        told = case.tell(alerts.completed(case.history, case.verdict.step, case.now))
+        return (*told, *case.state(RunState.COMPLETED, case.verdict.reason))
+    newest = case.newest
+    if newest is None or newest.ended is not None or not case.job_over or case.pausing:
+        return None
+    # Workers that died of a person's cancel were judged before the queue told of it: its word overrules.
+    if case.job_state is JobState.ENDED_CANCELLED and newest.cancel is None:
+        reason = "the job was cancelled, and not by the supervisor"
+        told = case.tell(alerts.cancelled(case.history, newest.number))
+        return (*told, *case.state(RunState.CANCELLED, reason), *close(case, reason))
+    return None
+
+
+def _go_on(case: Case) -> tuple[Action, ...]:
+    """Keep the run alive: first an attempt that is handed in, then a generation that trains in it."""
+    newest = case.newest
+    if newest is not None and newest.ended is None and not case.unborn:
+        return _keep_training(case, newest)
+    if case.verdict.kind is VerdictKind.UNKNOWN:
+        return _unknown(case)  # a run directory that cannot be read is no ground for a submission
+    if newest is None:
+        return (Submit(attempt=1, reason="the first attempt"),)
+    return submit_again(case) if case.unborn else submit_next(case)
+
+
+def _keep_training(case: Case, newest: AttemptHistory) -> tuple[Action, ...]:
+    """First match wins."""
+    if case.failure is not None:
+        return answer_failure(case, case.failure)
+    if case.verdict.kind is VerdictKind.UNKNOWN:
+        return _unknown(case)
+    if case.job_over and newest.cancel is not None:
+        # We ended it for a wish that nobody remembers: what was wanted is that it ends.
+        reason = newest.cancel.reason
+        return (*case.state(RunState.CANCELLED, reason), *close(case, reason))
+    return _prepare_again(case) or (*_progress(case), *_go(case))
+
+
+def _prepare_again(case: Case) -> tuple[Action, ...]:
+    """The order of a generation is in the journal and not in control.json: we were killed in between."""
+    newest, generation = case.newest, case.generation
+    if newest is None or generation is None or generation.intended_at is None:
+        return ()
+    if (case.observation.attempt, case.observation.generation) >= (newest.number, generation.number):
+        return ()
+    return (
+        Prepare(
+            attempt=newest.number,
+            generation=generation.number,
+            members=generation.members,
+            reason=generation.reason,
+        ),
+    )
+
+
+def _go(case: Case) -> tuple[Action, ...]:
+    """Every member is ready: fix master and port. Generation 1 does this by itself."""
+    observation, control = case.observation, case.observation.control
+    if (
+        control is None
+        or not case.seen
+        or not case.preparing
+        or control.generation < 2
+        or not control.members
+    ):
+        return ()
+    beats = {seen.node: seen.beat for seen in observation.nodes if case.is_fresh(seen)}
+    found = [beats.get(node) for node in control.members]
+    if any(beat is None or beat.ready_for != control.generation for beat in found):
+        return ()
+    first = found[0]
+    if first is None or not first.port or not first.address:
+        return ()
+    return (
+        Go(
+            attempt=control.attempt,
+            generation=control.generation,
+            members=control.members,
+            master=first.address,
+            port=first.port,
+        ),
+    )
+
+
+def _progress(case: Case) -> tuple[Action, ...]:
+    """The run's state as people see it, on change only."""
+    state, reason = case.history.state, case.verdict.reason
+    if case.verdict.kind is VerdictKind.HEALTHY:
+        return (*_seen_again(case), *case.state(RunState.RUNNING, reason))
+    if case.verdict.kind not in {VerdictKind.STARTING, VerdictKind.PENDING}:
+        return ()
+    if state is RunState.UNKNOWN:  # pending is for resume alone: it forgives failures
+        back = RunState.RECOVERING if case.history.open_failure else RunState.STARTING
+        return (*_seen_again(case), *case.state(back, reason))
+    if case.verdict.kind is VerdictKind.STARTING and state is RunState.PENDING:
+        return case.state(RunState.STARTING, reason)
+    return ()
+
+
+def _unknown(case: Case) -> tuple[Action, ...]:
+    """Nothing is done but to wait, and to tell people after a while (rule 3)."""
+    limit = case.config.monitor.unknown_alert_s
+    # Where nothing tells how long it has lasted, it is as long as we have been looking at this.
+    lasted = case.verdict.detected_s or case.observation.watched_s
+    shown = case.history.state is RunState.UNKNOWN
+    if shown:
+        lasted = max(lasted, case.now - case.history.state_at)
+    actions: tuple[Action, ...] = ()
+    if not shown and lasted >= min(_DOUBT_S, limit):
+        actions = case.state(RunState.UNKNOWN, case.verdict.reason)
+    elif lasted >= limit and (shown or case.config.supervisor.observe_only):
+        actions = case.tell(alerts.unknown(case.history, case.verdict.reason, lasted))
+    return (*actions, Wait(until=case.now + limit, reason=f"cannot be observed: {case.verdict.reason}"))
+
+
+def _seen_again(case: Case) -> tuple[Action, ...]:
+    """After an alert that nothing could be seen: the all-clear."""
+    told = alerts.unknown_key(case.history) in case.history.open_keys
+    return case.tell(alerts.seen_again(case.history, case.verdict.reason)) if told else ()
+
+
+def _news(case: Case) -> tuple[Action, ...]:
+    """What people are told beside the answer to a failure."""
+    newest, generation, job = case.newest, case.generation, case.observation.job
+    told: tuple[Action, ...] = ()
+    if newest is None or newest.ended is not None:
+        return told
+    if generation is not None and generation.recovered is not None:
+        told += case.tell(alerts.recovered(case.history, generation.recovered))
+    if case.seen and job.state is JobState.HELD:
+        told += case.tell(alerts.held(case.history, newest.number, job.reason))
+    if case.seen and job.state is JobState.UNKNOWN and job.age_s >= case.config.monitor.unknown_alert_s:
+        told += case.tell(alerts.queue_silent(case.history, job.reason, job.age_s))
+    return told

@@ -1,0 +1,181 @@
+"""Verdicts from how workers ended. Positive evidence: it needs no watching and no queue."""
+
+from contract.beat import WorkerBeat
+from contract.exits import WorkerExit
+from contract.states import Cause, ExitCode, JobState, VerdictKind
+from supervisor.core.causes import End, Explained, explain, from_outside
+from supervisor.core.look import Look, some
+from supervisor.core.observation import NodeSeen
+from supervisor.core.verdict import Verdict
+
+WELL = frozenset({ExitCode.FINISHED, ExitCode.SAVED})
+_USR1 = -10  # a program without a handler dies of the signal that asks it to save: it had nothing to save
+_RECORD_S = 5.0  # an exit record may be so much later than the beat that tells of the exit
+_TOGETHER_S = 0.5  # ends this close on one node may be reaped in either order
+# The job's end kills workers: their signals are then its echo.
+_JOB_KILLS = frozenset(
+    {
+        JobState.ENDED_LIMIT,
+        JobState.ENDED_PREEMPTED,
+        JobState.ENDED_NODE,
+        JobState.ENDED_CANCELLED,
+        JobState.ENDING,
+    }
+)
+
+
+def ends(look: Look) -> tuple[End, ...]:
+    """How each worker of this generation ended: records, and beats where they are sooner. Ordered ends are left out."""
+    seen = {worker.rank: (node, worker) for node, worker in look.observation.workers}
+    recorded = {item.rank: item for item in look.observation.exits}
+    found = [_of_record(item, seen.get(item.rank)) for item in recorded.values() if not item.ordered]
+    for rank, (node, worker) in seen.items():
+        if rank not in recorded and worker.exit_code is not None:
+            found.append(_of_beat(node, worker))
+    return tuple(sorted((item for item in found if _counts(look, item)), key=lambda item: item.rank))
+
+
+def judge_ends(look: Look) -> Verdict | None:
+    """CRASHED, REFUSED, COMPLETED or SAVED, or None: the ends so far say nothing yet."""
+    found = ends(look)
+    failed = [item for item in found if item.code not in WELL]
+    if failed and look.ending:
+        return None  # we have asked for their end: it explains nothing
+    if failed:
+        if look.observation.job.state in _JOB_KILLS and all(from_outside(item.code) for item in failed):
+            return None  # the queue's word explains it better, now or in a moment
+        return None if _unsettled(look, failed) else _crashed(look, failed)
+    saved = [item for item in found if item.code == ExitCode.SAVED]
+    if look.expected and len(found) == look.expected:
+        return _saved(look, found) if saved else _completed(found)
+    return None
+
+
+def _of_record(item: WorkerExit, seen: tuple[NodeSeen, WorkerBeat] | None) -> End:
+    age = None
+    if seen is not None and seen[1].exit_code is not None:
+        age = seen[1].exit_age_s + seen[0].silent_s
+    return End(
+        rank=item.rank,
+        node=item.node,
+        code=ExitCode.SAVED if item.code == _USR1 else item.code,
+        step=item.step,
+        phase=item.phase.word,
+        recorded=True,
+        ended_s=item.ended_s,
+        age_s=age,
+        exception_type=item.exception_type,
+        exception_text=item.exception_text,
+        lines=item.last_lines,
+    )
+
+
+def _of_beat(node: NodeSeen, worker: WorkerBeat) -> End:
+    assert worker.exit_code is not None
+    return End(
+        rank=worker.rank,
+        node=node.node,
+        code=ExitCode.SAVED if worker.exit_code == _USR1 else worker.exit_code,
+        step=worker.step,
+        phase=worker.phase.word,
+        recorded=False,
+        age_s=worker.exit_age_s + node.silent_s,
+    )
+
+
+def _counts(look: Look, item: End) -> bool:
+    """Ends on nodes that are no members are a zombie's; a refusal without the claim is another job's (rule 5)."""
+    if look.members and item.node not in look.member_set:
+        return False
+    attempt = look.attempt
+    foreign = (
+        attempt is not None and attempt.job_id and look.observation.claim_job not in {"", attempt.job_id}
+    )
+    return not (item.code == ExitCode.REFUSED and foreign)
+
+
+def _unsettled(look: Look, failed: list[End]) -> bool:
+    """Whether better evidence is due in a moment: a record with the words, or the failure behind the victims'."""
+    if any(
+        not item.recorded and not from_outside(item.code) and (item.age_s or 0.0) < _RECORD_S
+        for item in failed
+    ):
+        return True
+    if not all(explain(item).cause.names_a_peer for item in failed):
+        return False
+    if any(not look.is_fresh(seen) and not _left(seen) for seen in look.member_nodes):
+        return True  # a silent node is the likelier cause; the rule for nodes decides
+    settle_s = look.fresh_s + look.config.monitor.beat_s
+    return len(failed) < look.expected and max(item.age_s or 0.0 for item in failed) < settle_s
+
+
+def _left(seen: NodeSeen) -> bool:
+    return seen.beat is not None and seen.beat.done_code is not None
+
+
+def _crashed(look: Look, failed: list[End]) -> Verdict:
+    """The earliest failure is the cause (rule 9)."""
+    by_node: dict[str, list[End]] = {}
+    for item in failed:
+        by_node.setdefault(item.node, []).append(item)
+    firsts = [_first_on_node(items) for items in by_node.values()]
+    culprits = _culprits(look, [(item, explain(item)) for item in firsts])
+    end, why = culprits[0]
+    where = f"in {end.phase} after step {end.step}"
+    reason = f"rank {end.rank} on {end.node} {why.what} ({where})"
+    if len(culprits) > 1:
+        reason += f"; as early: rank {some(tuple(str(item.rank) for item, _ in culprits[1:]))}"
+    return Verdict(
+        kind=VerdictKind.REFUSED if end.code == ExitCode.REFUSED else VerdictKind.CRASHED,
+        reason=reason,
+        cause=why.cause,
+        suspects=tuple(item.rank for item, _ in culprits),
+        nodes=tuple(dict.fromkeys(item.node for item, _ in culprits)),
+        step=end.step,
+        signature=why.signature,
+        detected_s=max(0.0, end.age_s or 0.0),
+        lines=end.lines[-8:] or ((end.exception_text,) if end.exception_text else ()),
+        limits={"record_s": _RECORD_S, "exit_code": end.code, "phase": end.phase, "what": why.what},
+    )
+
+
+def _first_on_node(failed: list[End]) -> End:
+    """By the agent's clock; of those that ended together, one that blames nobody."""
+    recorded = [item for item in failed if item.recorded]
+    if not recorded:
+        return max(failed, key=lambda item: (item.age_s or 0.0, -item.rank))
+    begun = min(item.ended_s for item in recorded)
+    close = [item for item in recorded if item.ended_s <= begun + _TOGETHER_S]
+    # A signal from outside that has no record yet is sooner than its victims' words when the beats say so.
+    close += [item for item in failed if not item.recorded and from_outside(item.code)]
+    return min(close, key=lambda item: (explain(item).cause.names_a_peer, item.ended_s, item.rank))
+
+
+def _culprits(look: Look, firsts: list[tuple[End, Explained]]) -> list[tuple[End, Explained]]:
+    """Across nodes: who blames nobody beats who blames a peer, then who was first; a tie names all."""
+    own = [pair for pair in firsts if not pair[1].cause.names_a_peer] or firsts
+    oldest = max(pair[0].age_s or 0.0 for pair in own)
+    tied = [pair for pair in own if (pair[0].age_s or 0.0) >= oldest - look.config.monitor.beat_s]
+    return sorted(tied, key=lambda pair: (-(pair[0].age_s or 0.0), pair[0].rank))
+
+
+def _completed(found: tuple[End, ...]) -> Verdict:
+    step = max(item.step for item in found)
+    return Verdict(
+        kind=VerdictKind.COMPLETED,
+        reason=f"all {len(found)} workers finished, at step {step}",
+        step=step,
+    )
+
+
+def _saved(look: Look, found: tuple[End, ...]) -> Verdict:
+    step = max(item.step for item in found)
+    why = "to pause" if look.pausing else "before the job's time limit"
+    return Verdict(
+        kind=VerdictKind.SAVED,
+        reason=f"all {len(found)} workers saved {why} and left, at step {step}",
+        # A pause is ordered: it is no failure, and has no cause.
+        cause=Cause.NONE if look.pausing else Cause.TIME_LIMIT,
+        step=step,
+        detected_s=max(0.0, min((item.age_s or 0.0 for item in found), default=0.0)),
+    )

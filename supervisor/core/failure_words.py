@@ -1,0 +1,94 @@
+"""One failure in a sentence, in Chinese or English, from what the journal keeps of it."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from contract.events import Judged
+from contract.states import VerdictKind
+from supervisor.core.look import some
+from supervisor.core.phrases import CAUSES, PHASES, word
+
+
+def title(failure: Judged, language: str) -> str:
+    """A few words: who and why."""
+    who = _who(failure)
+    cause = word(CAUSES, failure.cause, language)
+    if failure.verdict == VerdictKind.SAVED:
+        return "作业到时限，已保存" if language == "zh" else "saved at the time limit"
+    return f"{who}：{cause}" if language == "zh" else f"{who}: {cause}"
+
+
+def sentence(failure: Judged, language: str) -> str:
+    """What happened, with rank, node, phase, step and the numbers that it rests on."""
+    if language != "zh":
+        return failure.reason
+    say = _CHINESE.get(failure.verdict)
+    return say(failure) if say else failure.reason
+
+
+def _hung(failure: Judged) -> str:
+    limit = _seconds(failure.limits.get("limit_s"))
+    if failure.cause != "hang":
+        return f"{_where(failure)} 在 {limit} 内没有启动：{failure.limits.get('what', '')}"
+    idle = _seconds(failure.limits.get("idle_s"))
+    return f"{_where(failure)} 停在{_phase(failure)}阶段，{idle} 没有进展（上限 {limit}），{_step(failure)}"
+
+
+def _crashed(failure: Judged) -> str:
+    return f"{_where(failure)} 退出：{_what(failure)}（{_phase(failure)}阶段，{_step(failure)}）"
+
+
+def _lost(failure: Judged) -> str:
+    if failure.limits.get("dead"):
+        return f"{_where(failure)} 的代理进程已死，{_step(failure)}"
+    silent = _seconds(failure.limits.get("silent_s"))
+    return f"{_where(failure)} 失联 {silent}（其他节点正常），{_step(failure)}"
+
+
+def _ended(failure: Judged) -> str:
+    word_of_queue = failure.limits.get("job_state", "?")
+    return f"作业结束（{word(CAUSES, failure.cause, 'zh')}，队列状态 {word_of_queue}），{_step(failure)}"
+
+
+_CHINESE: Mapping[str, Callable[[Judged], str]] = MappingProxyType(
+    {
+        VerdictKind.HUNG: _hung,
+        VerdictKind.CRASHED: _crashed,
+        VerdictKind.REFUSED: lambda failure: f"{_where(failure)} 拒绝训练：{_what(failure)}",
+        VerdictKind.NODE_LOST: _lost,
+        VerdictKind.SAVED: lambda failure: f"作业将到时限，所有进程已保存并退出，{_step(failure)}",
+        VerdictKind.ENDED: _ended,
+    }
+)
+
+
+def _phase(failure: Judged) -> str:
+    return word(PHASES, str(failure.limits.get("phase", "")), "zh")
+
+
+def _who(failure: Judged) -> str:
+    if failure.suspects and failure.verdict != VerdictKind.NODE_LOST:
+        return "rank " + some(tuple(str(rank) for rank in failure.suspects), 3)
+    return some(failure.nodes, 3) or f"attempt {failure.attempt}"
+
+
+def _where(failure: Judged) -> str:
+    ranks = "rank " + some(tuple(str(rank) for rank in failure.suspects)) if failure.suspects else ""
+    nodes = f"节点 {some(failure.nodes)}" if failure.nodes else ""
+    if failure.verdict == VerdictKind.NODE_LOST or not ranks:
+        return nodes or "各节点"
+    return f"{ranks}（{nodes}）" if nodes else ranks
+
+
+def _what(failure: Judged) -> str:
+    cause = word(CAUSES, failure.cause, "zh")
+    what = str(failure.limits.get("what", "")) or failure.reason
+    return f"{cause}，{what}"
+
+
+def _step(failure: Judged) -> str:
+    return f"第 {failure.step} 步之后" if failure.step >= 0 else "尚未完成一步"
+
+
+def _seconds(value: object) -> str:
+    return f"{value:.1f} 秒" if isinstance(value, int | float) else "? 秒"

@@ -1,0 +1,60 @@
+"""How long a worker's counter may stand still: a limit for each phase, learned from the run itself (rule 8)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from contract.config.monitor import Monitor
+from contract.states import Phase
+
+# Saves and evaluations touch shared storage, whose stalls are longer than a step and harmless.
+_STORAGE = frozenset({Phase.SAVE, Phase.EVALUATE})
+_STORAGE_FLOORS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """`usual_s` None: nothing was learned, so the ceiling holds."""
+
+    seconds: float
+    ceiling_s: float
+    usual_s: float | None = None
+
+    def facts(self) -> dict[str, float | None]:
+        return {"limit_s": self.seconds, "ceiling_s": self.ceiling_s, "usual_s": self.usual_s}
+
+
+def limit_for(phase: Phase, monitor: Monitor, usual: Mapping[str, float], *, first_step_done: bool) -> Limit:
+    """The limit of this phase. Start-up, load and the first step after a resume are never learned: always ceilings."""
+    ceiling = _ceiling(phase, monitor)
+    if phase.in_step and not first_step_done:
+        ceiling = monitor.first_step_s
+        return Limit(seconds=ceiling, ceiling_s=ceiling)
+    known = _usual(phase, usual)
+    if known is None:
+        return Limit(seconds=ceiling, ceiling_s=ceiling)
+    floor = monitor.hang_floor_s * (_STORAGE_FLOORS if phase in _STORAGE else 1)
+    seconds = min(ceiling, max(floor, monitor.hang_factor * known))
+    return Limit(seconds=seconds, ceiling_s=ceiling, usual_s=known)
+
+
+def _usual(phase: Phase, usual: Mapping[str, float]) -> float | None:
+    """Phases of a step share one value: in which of them the ranks wait for each other is chance."""
+    if phase.in_step:
+        return max((usual[item.word] for item in Phase if item.in_step and item.word in usual), default=None)
+    return usual.get(phase.word) if phase in _STORAGE else None
+
+
+def _ceiling(phase: Phase, monitor: Monitor) -> float:
+    match phase:
+        case Phase.COMPILE:
+            return monitor.compile_s
+        case Phase.LOAD:
+            return monitor.load_s
+        case Phase.DATA | Phase.FORWARD | Phase.BACKWARD | Phase.OPTIMIZER:
+            return monitor.step_s
+        case Phase.EVALUATE:
+            return monitor.evaluate_s
+        case Phase.SAVE:
+            return monitor.save_s
+        case Phase.UNKNOWN | Phase.START | Phase.EXIT:
+            return monitor.start_s

@@ -1,0 +1,128 @@
+"""The words of alerts and stories, Chinese first. Data only."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+Words = Mapping[str, tuple[str, str]]  # key → (Chinese, English)
+
+CAUSES: Words = MappingProxyType(
+    {
+        "comm-timeout": ("通信超时", "communication timed out"),
+        "comm-peer": ("对端断开", "a peer went away"),
+        "rendezvous": ("节点未能会合", "the nodes did not find each other"),
+        "port": ("端口被占用", "port in use"),
+        "network": ("网络故障", "network"),
+        "gpu-oom": ("GPU 显存不足", "out of GPU memory"),
+        "gpu-hardware": ("GPU 硬件故障", "GPU hardware"),
+        "gpu-error": ("GPU 错误", "GPU error"),
+        "host-oom": ("内存不足", "out of host memory"),
+        "disk-full": ("磁盘已满", "disk full"),
+        "filesystem": ("文件系统故障", "file system"),
+        "dataloader": ("数据加载进程失败", "data loader"),
+        "config": ("配置错误", "configuration error"),
+        "import": ("导入失败", "import failed"),
+        "data": ("数据错误", "data"),
+        "checkpoint": ("检查点不可用", "no usable checkpoint"),
+        "traceback": ("程序异常", "exception"),
+        "nan": ("数值异常（NaN/Inf）", "numbers not finite"),
+        "loss-spike": ("损失突增", "loss spike"),
+        "slow": ("变慢", "slow"),
+        "loss-scale": ("损失缩放过低", "loss scale"),
+        "preempted": ("被抢占", "preempted"),
+        "time-limit": ("作业到达时限", "time limit"),
+        "node-failure": ("节点失联", "node lost"),
+        "launch": ("启动失败", "launch failed"),
+        "cancelled": ("作业被取消", "cancelled"),
+        "signal": ("进程被信号杀死", "killed by a signal"),
+        "hang": ("卡住", "hang"),
+        "unexplained": ("原因不明", "unexplained"),
+        "none": ("无", "none"),
+    }
+)
+
+FIXES: Words = MappingProxyType(
+    {
+        "gpu-oom": (
+            "减小 batch.micro_batch_size 或 data.sequence_length，或增加 GPU。",
+            "Lower batch.micro_batch_size or the sequence length, or use more GPUs.",
+        ),
+        "host-oom": (
+            "减少每节点进程或数据加载的内存，或申请更多内存。",
+            "Use less host memory per node, or ask the partition for more.",
+        ),
+        "disk-full": (
+            "清理磁盘或提高配额，然后 ciuic resume。",
+            "Free space or raise the quota, then `ciuic resume`.",
+        ),
+        "config": (
+            "按提示修改配置后重新提交。",
+            "Correct the configuration as the message says, and submit again.",
+        ),
+        "import": (
+            "检查环境是否装全、版本是否匹配。",
+            "Check that the environment is complete and its versions fit.",
+        ),
+        "checkpoint": (
+            "检查共享存储是否已挂载，ciuic checkpoints RUN --verify；确认后 ciuic resume。",
+            "Check the shared storage, run `ciuic checkpoints RUN --verify`, then `ciuic resume`.",
+        ),
+        "nan": (
+            "检查学习率和这一步的数据；可回滚并跳过该数据段。",
+            "Look at the learning rate and at this step's data; roll back and skip them if need be.",
+        ),
+        "traceback": (
+            "按异常信息修复程序，然后 ciuic resume。",
+            "Fix the program as the exception says, then `ciuic resume`.",
+        ),
+        "hang": (
+            "同一步反复卡住：多半是各 rank 的集合通信不一致，请查看日志。",
+            "It hangs at the same step again: ranks probably disagree about a collective; read the logs.",
+        ),
+        "launch": (
+            "查看作业输出和节点状态，然后 ciuic resume。",
+            "Read the job's output and look at the nodes, then `ciuic resume`.",
+        ),
+        "": (
+            "查看日志；处理后 ciuic resume。",
+            "Read the logs; when it is dealt with, `ciuic resume`.",
+        ),
+    }
+)
+
+PHASES: Words = MappingProxyType(
+    {
+        "unknown": ("未知阶段", "an unknown phase"),
+        "start": ("启动", "start"),
+        "compile": ("编译", "compile"),
+        "load": ("加载检查点", "load"),
+        "data": ("读取数据", "data"),
+        "forward": ("前向", "forward"),
+        "backward": ("反向", "backward"),
+        "optimizer": ("优化器", "optimizer"),
+        "evaluate": ("验证", "evaluate"),
+        "save": ("保存", "save"),
+        "exit": ("退出", "exit"),
+    }
+)
+
+STATES: Words = MappingProxyType(
+    {
+        "pending": ("排队中", "pending"),
+        "starting": ("启动中", "starting"),
+        "running": ("训练中", "running"),
+        "recovering": ("恢复中", "recovering"),
+        "completed": ("已完成", "completed"),
+        "failed": ("已失败", "failed"),
+        "paused": ("已暂停", "paused"),
+        "cancelled": ("已取消", "cancelled"),
+        "unknown": ("无法观测", "unknown"),
+    }
+)
+
+
+def word(words: Words, key: str, language: str) -> str:
+    """The word in this language; the key itself where there is none."""
+    found = words.get(key)
+    if found is None:
+        return key
+    return found[0] if language == "zh" else found[1]

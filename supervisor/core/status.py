@@ -1,0 +1,109 @@
+"""The facts of one run for programs: `ciuic status RUN --json`. The daemon decides on the same values."""
+
+from typing import Any
+
+from contract.history import AttemptHistory, GenerationHistory, History
+from supervisor.core.lost_time import ettr
+from supervisor.core.observation import Observation
+from supervisor.core.verdict import Verdict
+
+VERSION = 1
+
+
+def status(history: History, observation: Observation, verdict: Verdict, now: float) -> dict[str, Any]:
+    """Every key is always there; what is not known is null."""
+    newest = observation.checkpoint
+    return {
+        "version": VERSION,
+        "run": history.run,
+        "state": history.state.value,
+        "reason": history.reason or verdict.reason,
+        "step": _step(history, observation),
+        "target_step": history.target_steps or None,
+        "attempts": [_attempt(attempt, history, observation, verdict) for attempt in history.attempts],
+        "ranks": [
+            {
+                "rank": worker.rank,
+                "node": seen.node,
+                "pid": worker.pid,
+                "phase": worker.phase.word,
+                "step": worker.step,
+            }
+            for seen, worker in observation.workers
+        ],
+        "newest_checkpoint": (
+            {"step": newest.step, "path": newest.path, "valid": True} if newest is not None else None
+        ),
+        "alerts": {
+            "sent": history.alerts_sent,
+            "pending": len(history.outbox),
+            "failed": history.alerts_failed,
+        },
+        "ettr": ettr(history, observation, now),
+    }
+
+
+def _step(history: History, observation: Observation) -> int | None:
+    """Steps that every worker has completed; between two generations, where the run will go on."""
+    if observation.workers and (observation.resume_step is not None or observation.step > 0):
+        return max(observation.step, observation.resume_step or 0)
+    if observation.checkpoint is not None:
+        return observation.checkpoint.step
+    return 0 if history.attempts else None
+
+
+def _attempt(
+    attempt: AttemptHistory, history: History, observation: Observation, verdict: Verdict
+) -> dict[str, Any]:
+    current = attempt.number == observation.attempt
+    nodes = next((item.members for item in reversed(attempt.generations) if item.members), ())
+    if current and observation.members:
+        nodes = observation.members
+    known = frozenset(nodes)
+    beating = [seen.node for seen in observation.nodes if seen.beat] if current else []
+    return {
+        "number": attempt.number,
+        "job_id": attempt.job_id or None,
+        "nodes": list(nodes),
+        "spares": [node for node in beating if node not in known] if known else [],
+        "generations": [
+            _generation(attempt, generation, history, observation, verdict)
+            for generation in attempt.generations
+        ],
+    }
+
+
+def _generation(
+    attempt: AttemptHistory,
+    generation: GenerationHistory,
+    history: History,
+    observation: Observation,
+    verdict: Verdict,
+) -> dict[str, Any]:
+    """A failed one says why; the current one says what the look says; one that was ended otherwise says nothing."""
+    failure = generation.failure
+    here = (attempt.number, generation.number)
+    facts: dict[str, Any] = {
+        "number": generation.number,
+        "verdict": None,
+        "reason": generation.reason or None,
+        "suspects": [],
+        "first_step": generation.resume_step,
+        "last_step": None,
+    }
+    if failure is not None:
+        last = failure.step if failure.step >= 0 else None
+        return facts | {
+            "verdict": failure.verdict,
+            "reason": failure.reason,
+            "suspects": list(failure.suspects),
+            "last_step": last,
+        }
+    if here == history.at == (observation.attempt, observation.generation):
+        return facts | {
+            "verdict": verdict.kind.value,
+            "reason": verdict.reason,
+            "suspects": list(verdict.suspects),
+            "last_step": observation.step if observation.workers else None,
+        }
+    return facts

@@ -1,0 +1,203 @@
+"""The story of a run for people: one sentence an event, with its time and its reason."""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+from contract import events as ev
+from supervisor.core import failure_words
+from supervisor.core.phrases import STATES, word
+
+Teller = Callable[[Any, str], str]
+
+
+def story(events: Iterable[ev.Event], language: str = "en") -> list[str]:
+    """Sentences in the order of the journal. Events that explain nothing to people are left out."""
+    told = []
+    epoch = 0
+    for event in events:
+        if event.epoch < epoch:
+            continue  # written by a supervisor that was overtaken: it does not count
+        epoch = event.epoch
+        tell = _TELLERS.get(type(event.body))
+        if tell is not None:
+            at = datetime.fromtimestamp(event.time, UTC).strftime("%Y-%m-%d %H:%M:%S")
+            told.append(f"{at}Z  {tell(event.body, language)}")
+    return told
+
+
+def _say(language: str, zh: str, en: str) -> str:
+    return zh if language == "zh" else en
+
+
+def _created(body: ev.RunCreated, language: str) -> str:
+    steps = f"{body.target_steps} steps" if body.target_steps else f"{body.target_tokens} tokens"
+    return _say(language, f"创建任务 {body.run}，目标 {steps}", f"run {body.run} was created, target {steps}")
+
+
+def _watched(body: ev.SupervisorStarted, language: str) -> str:
+    return _say(
+        language,
+        f"看护进程开始看护（{body.host}，pid {body.pid}）",
+        f"a supervisor took it up ({body.host}, pid {body.pid})",
+    )
+
+
+def _intended(body: ev.AttemptIntended, language: str) -> str:
+    out = f"; without {', '.join(body.exclude)}" if body.exclude else ""
+    aus = f"；排除节点 {', '.join(body.exclude)}" if body.exclude else ""
+    return _say(
+        language,
+        f"准备第 {body.attempt} 次提交：{body.reason}{aus}",
+        f"attempt {body.attempt} is to be submitted: {body.reason}{out}",
+    )
+
+
+def _submitted(body: ev.AttemptSubmitted, language: str) -> str:
+    found = " (found in the queue and adopted)" if body.adopted else ""
+    return _say(
+        language,
+        f"第 {body.attempt} 次提交成功，作业号 {body.job_id}"
+        + ("（在队列中找到并接管）" if body.adopted else ""),
+        f"attempt {body.attempt} is job {body.job_id}{found}",
+    )
+
+
+def _not_submitted(body: ev.SubmitFailed, language: str) -> str:
+    return _say(
+        language,
+        f"第 {body.attempt} 次提交失败：{body.reason}" + ("（不再重试）" if body.permanent else ""),
+        f"attempt {body.attempt} was not accepted{' for good' if body.permanent else ''}: {body.reason}",
+    )
+
+
+def _cancel(body: ev.CancelIntended, language: str) -> str:
+    return _say(
+        language,
+        f"要求作业 {body.attempt} 结束：{body.reason}",
+        f"attempt {body.attempt} is ended: {body.reason}",
+    )
+
+
+def _over(body: ev.AttemptEnded, language: str) -> str:
+    return _say(
+        language,
+        f"作业 {body.attempt} 已结束（{body.job_state}）：{body.reason}",
+        f"attempt {body.attempt} is over ({body.job_state}): {body.reason}",
+    )
+
+
+def _ordered(body: ev.GenerationIntended, language: str) -> str:
+    nodes = ", ".join(body.members)
+    return _say(
+        language,
+        f"原地重启：第 {body.generation} 次启动，节点 {nodes}；原因：{body.reason}",
+        f"restart in place: generation {body.generation} on {nodes}, because {body.reason}",
+    )
+
+
+def _went(body: ev.GenerationWent, language: str) -> str:
+    nodes = ", ".join(body.members)
+    return _say(
+        language,
+        f"第 {body.generation} 次启动开始，节点 {nodes}",
+        f"generation {body.generation} of attempt {body.attempt} started on {nodes}",
+    )
+
+
+def _resumed(body: ev.GenerationResumed, language: str) -> str:
+    return _say(
+        language,
+        f"第 {body.generation} 次启动从第 {body.step} 步继续",
+        f"generation {body.generation} of attempt {body.attempt} resumed at step {body.step}",
+    )
+
+
+def _judged(body: ev.Judged, language: str) -> str:
+    return _say(
+        language,
+        f"判定 {body.verdict}：{failure_words.sentence(body, 'zh')}",
+        f"judged {body.verdict} ({body.cause}): {body.reason}",
+    )
+
+
+def _recovered(body: ev.Recovered, language: str) -> str:
+    return _say(
+        language,
+        f"已恢复，第 {body.step} 步；发现 {body.detect_s:.1f} 秒，重启 {body.restart_s:.1f} 秒，"
+        f"重复 {body.repeated_steps} 步",
+        f"recovered at step {body.step}: detection {body.detect_s:.1f} s, restart {body.restart_s:.1f} s, "
+        f"{body.repeated_steps} steps repeated",
+    )
+
+
+def _saved(body: ev.CheckpointSeen, language: str) -> str:
+    return _say(language, f"检查点：第 {body.step} 步", f"checkpoint at step {body.step}")
+
+
+def _state(body: ev.StateChanged, language: str) -> str:
+    state = word(STATES, body.state, language)
+    return _say(language, f"状态：{state}；{body.reason}", f"state {state}: {body.reason}")
+
+
+def _bounds(body: ev.BoundsSet, language: str) -> str:
+    upper = body.max_step if body.max_step >= 0 else "∞"
+    why = f": {body.reason}" if body.reason else ""
+    return _say(
+        language,
+        f"恢复点范围 [{body.min_step}, {upper}]{why}",
+        f"resume points allowed: [{body.min_step}, {upper}]{why}",
+    )
+
+
+def _asked(body: ev.RequestTaken, language: str) -> str:
+    return _say(
+        language, f"{body.by} 请求 {body.request}", f"{body.by or 'somebody'} asked to {body.request}"
+    )
+
+
+def _done(body: ev.RequestDone, language: str) -> str:
+    how = "完成" if body.ok else "未执行"
+    return _say(
+        language, f"请求{how}：{body.outcome}", f"{'done' if body.ok else 'not done'}: {body.outcome}"
+    )
+
+
+def _told(body: ev.AlertQueued, language: str) -> str:
+    title = body.title.get(language) or body.key
+    return _say(language, f"通知（{body.severity}）：{title}", f"told ({body.severity}): {title}")
+
+
+def _untold(body: ev.AlertFailed, language: str) -> str:
+    end = "不再重试" if body.permanent else "稍后重试"
+    return _say(
+        language,
+        f"通知未送达：{body.reason}（{end}）",
+        f"an alert did not arrive: {body.reason}{'' if body.permanent else ' (it is tried again)'}",
+    )
+
+
+_TELLERS: Mapping[type[ev.Body], Teller] = MappingProxyType(
+    {
+        ev.RunCreated: _created,
+        ev.SupervisorStarted: _watched,
+        ev.AttemptIntended: _intended,
+        ev.AttemptSubmitted: _submitted,
+        ev.SubmitFailed: _not_submitted,
+        ev.CancelIntended: _cancel,
+        ev.AttemptEnded: _over,
+        ev.GenerationIntended: _ordered,
+        ev.GenerationWent: _went,
+        ev.GenerationResumed: _resumed,
+        ev.Judged: _judged,
+        ev.Recovered: _recovered,
+        ev.CheckpointSeen: _saved,
+        ev.StateChanged: _state,
+        ev.BoundsSet: _bounds,
+        ev.RequestTaken: _asked,
+        ev.RequestDone: _done,
+        ev.AlertQueued: _told,
+        ev.AlertFailed: _untold,
+    }
+)

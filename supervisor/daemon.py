@@ -1,0 +1,150 @@
+"""The daemon: finds the runs under a root and gives each its rounds. Its end leaves every job alone."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from contract.layout import Root
+from supervisor.adapters.courier import Courier
+from supervisor.adapters.leadership import Leadership, OvertakenError
+from supervisor.adapters.queues import Queues
+from supervisor.adapters.systemd import Notifier
+from supervisor.adapters.wecom import TIMEOUT_S
+from supervisor.choose import runs_under
+from supervisor.mail import Mail
+from supervisor.tick import Supervision, World
+
+_DISCOVER_S = 1.0
+_IDLE_S = 0.5  # the counter of the leadership moves at least so often
+_ONCE_LIMIT_S = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """`once`: one complete look at every run, what is due done, and out. `until_done`: out when all runs are final."""
+
+    once: bool = False
+    until_done: bool = False
+
+
+class Daemon:
+    """One supervisor at work. `say` takes the lines of the log."""
+
+    def __init__(
+        self, root: Root, leadership: Leadership, options: Options, say: Callable[[str], None]
+    ) -> None:
+        self._root = root
+        self._leadership = leadership
+        self._options = options
+        self._stop = threading.Event()
+        self._notify = Notifier()
+        self._courier = Courier()
+        self._runs: dict[str, Supervision] = {}
+        self._discovered_at: float | None = None
+        self._world = make_world(leadership, self._courier, say)
+
+    def run(self) -> int:
+        """Until told to stop (0), or overtaken by another supervisor (1)."""
+        self._world.say(f"supervises {self._root.path} (epoch {self._leadership.epoch}, pid {os.getpid()})")
+        began = time.monotonic()
+        try:
+            with _CleanEnd(self._stop):
+                while not self._stop.is_set():
+                    self._rounds()
+                    if self._finished(time.monotonic() - began):
+                        break
+                    self._stop.wait(self._pause())
+            self._end()
+        except OvertakenError as error:
+            self._world.say(str(error))
+            return 1
+        finally:
+            self._leadership.release()
+        return 0
+
+    def _rounds(self) -> None:
+        """One pass over all runs that are due."""
+        self._leadership.check()
+        self._leadership.beat()
+        self._discover()
+        for supervision in self._runs.values():
+            if time.monotonic() >= supervision.due_at and not self._stop.is_set():
+                supervision.tick()
+        active = sum(supervision.active for supervision in self._runs.values())
+        self._notify("READY=1", "WATCHDOG=1", f"STATUS={active} of {len(self._runs)} runs in care")
+
+    def _discover(self) -> None:
+        now = time.monotonic()
+        if self._discovered_at is not None and now - self._discovered_at < _DISCOVER_S:
+            return
+        self._discovered_at = now
+        found = {run.run_id: run for run in runs_under(self._root)}
+        for name in [name for name in self._runs if name not in found]:
+            self._runs.pop(name).release()
+        for name, run in found.items():
+            if name not in self._runs:
+                self._runs[name] = Supervision(run, self._world)
+
+    def _pause(self) -> float:
+        now = time.monotonic()
+        due = min((supervision.due_at for supervision in self._runs.values()), default=now + _IDLE_S)
+        return min(_IDLE_S, max(0.01, due - now))
+
+    def _finished(self, elapsed_s: float) -> bool:
+        runs = self._runs.values()
+        if self._options.once:
+            quiet = not self._courier.busy
+            return (quiet and all(supervision.looked for supervision in runs)) or elapsed_s > _ONCE_LIMIT_S
+        if self._options.until_done:
+            return all(supervision.looked and not supervision.active for supervision in runs)
+        return False
+
+    def _end(self) -> None:
+        """Record what is still on its way, let go of every run. No job is touched."""
+        self._notify("STOPPING=1")
+        self._courier.wait(TIMEOUT_S + 1)
+        for supervision in self._runs.values():
+            supervision.collect_mail()
+            supervision.release()
+        self._world.say("ends; the jobs go on")
+
+
+def make_world(leadership: Leadership, courier: Courier, say: Callable[[str], None]) -> World:
+    """What the supervisions of one process share."""
+    mail = Mail(courier, os.environ, say)
+    return World(
+        leadership=leadership,
+        queues=Queues(time.monotonic),
+        mail=mail,
+        say=lambda text: say(mail.scrub(text)),
+        clock=time.time,
+        monotonic=time.monotonic,
+        version=our_version(),
+    )
+
+
+def our_version() -> str:
+    try:
+        return version("ciuic")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+class _CleanEnd:
+    """SIGTERM and SIGINT ask for a clean end while this is open; afterwards they are what they were."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        self._stop = stop
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, lambda *_: self._stop.set())
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]

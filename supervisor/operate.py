@@ -1,0 +1,112 @@
+"""A person's wish: handed to the supervisor that is alive, or carried through by ourselves when there is none."""
+
+import getpass
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from contract.events import Event, RequestDone
+from contract.files import lock_is_held
+from contract.history import History, fold
+from contract.journal import JournalReader
+from contract.layout import Root, RunDir
+from contract.requests import Request, RequestKind, new_id, write_request
+from supervisor.adapters.courier import Courier
+from supervisor.adapters.leadership import Leadership, RefusedError, take
+from supervisor.daemon import make_world
+from supervisor.tick import Supervision
+
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    ok: bool
+    text: str
+
+
+def ask(root: Root, run: RunDir, kind: RequestKind, *, wait_s: float, say: Callable[[str], None]) -> Outcome:
+    """Write the request, and see to it that it is answered. Takes the locks when no supervisor holds them."""
+    owner = run.path.stat().st_uid
+    if owner != os.getuid():
+        raise PermissionError(
+            f"{run.run_id} belongs to uid {owner}, not to you; only its owner can {kind} it"
+        )
+    request = Request(id=new_id(time.time()), kind=kind, by=getpass.getuser())
+    write_request(run, request)
+    watch = _Watch(run, request.id)
+    deadline = time.monotonic() + wait_s
+    while time.monotonic() < deadline:
+        if (done := watch.look()) is not None:
+            return Outcome(ok=done.ok, text=done.outcome)
+        if not lock_is_held(root.supervisor(owner).lock):
+            leadership = _lead(root, say)
+            if leadership is not None:
+                return _ourselves(run, leadership, watch, deadline, say)
+        time.sleep(_POLL_S)
+    return Outcome(
+        ok=False, text=f"not answered within {wait_s:.0f} s; request {request.id} stays open. {watch.where}"
+    )
+
+
+def _lead(root: Root, say: Callable[[str], None]) -> Leadership | None:
+    try:
+        return take(root)
+    except RefusedError as error:
+        say(str(error))  # somebody was quicker: then it answers
+        return None
+
+
+def _ourselves(
+    run: RunDir, leadership: Leadership, watch: "_Watch", deadline: float, say: Callable[[str], None]
+) -> Outcome:
+    """Be the supervisor of this one run until the wish is carried out."""
+    say("no supervisor is running; doing it from here")
+    courier = Courier()
+    supervision = Supervision(run, make_world(leadership, courier, say))
+    try:
+        while time.monotonic() < deadline:
+            leadership.check()
+            leadership.beat()
+            supervision.tick()
+            done = watch.look()
+            if done is not None and (watch.at_rest or not done.ok):
+                return Outcome(ok=done.ok, text=done.outcome)
+            time.sleep(max(_POLL_S, min(1.0, supervision.due_at - time.monotonic())))
+        return Outcome(ok=False, text=f"still pending when the time was up. {watch.where}")
+    finally:
+        courier.wait(6.0)
+        supervision.collect_mail()
+        supervision.release()
+        leadership.release()
+
+
+class _Watch:
+    """Follows the journal for the answer to one request."""
+
+    def __init__(self, run: RunDir, request_id: str) -> None:
+        self._reader = JournalReader(run.journal)
+        self._id = request_id
+        self._done: RequestDone | None = None
+        self._history = History()
+
+    def look(self) -> RequestDone | None:
+        events: list[Event] = self._reader.new()
+        self._history = fold(events, self._history)
+        for event in events:
+            if isinstance(event.body, RequestDone) and event.body.id == self._id:
+                self._done = event.body
+        return self._done
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing of the wish is left to do: the job is over, or the one that was wanted is submitted."""
+        newest = self._history.newest
+        if self._history.state.final:
+            return newest is None or newest.ended is not None or newest.submitted_at is None
+        return newest is not None and newest.submitted_at is not None and newest.ended is None
+
+    @property
+    def where(self) -> str:
+        return f"The run is {self._history.state.value}: {self._history.reason}"

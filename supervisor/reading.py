@@ -1,0 +1,63 @@
+"""What `status` and `explain` know: the same look and the same verdict as the daemon's, without a lock or a write."""
+
+from dataclasses import dataclass
+
+from contract.config import RunConfig, read_resolved
+from contract.events import AlertDelivered, AlertFailed, Event
+from contract.history import History, fold
+from contract.journal import JournalReader
+from contract.layout import RunDir
+from slurm.queue import Job, queue_for
+from supervisor.adapters.queues import job_id_of, look_of, recorded_end
+from supervisor.adapters.rundir import Observer
+from supervisor.core.judge import judge
+from supervisor.core.observation import JobLook, Observation
+from supervisor.core.verdict import Verdict
+from supervisor.mail import NOT_CONFIGURED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """One run as it is now."""
+
+    run: RunDir
+    config: RunConfig
+    events: tuple[Event, ...]
+    history: History
+    observation: Observation
+    verdict: Verdict
+
+    @property
+    def alert_problem(self) -> str:
+        """Why alerts are not delivered, "" when the newest outcome was a delivery (or there was none)."""
+        for event in reversed(self.events):
+            if isinstance(event.body, AlertDelivered):
+                return ""
+            if isinstance(event.body, AlertFailed):
+                return NOT_CONFIGURED if NOT_CONFIGURED in event.body.reason else event.body.reason
+        return ""
+
+
+def read(run: RunDir, now: float, monotonic: float) -> Reading:
+    """Look once.
+
+    Raises:
+        ConfigError: run.toml cannot be read.
+    """
+    config = read_resolved(run.config)
+    events = tuple(JournalReader(run.journal).new())
+    history = fold(events)
+    observation = Observer(run).look(config, lambda attempt: _job(run, config, history, attempt), monotonic)
+    verdict = judge(observation, history, config, now)
+    return Reading(
+        run=run, config=config, events=events, history=history, observation=observation, verdict=verdict
+    )
+
+
+def _job(run: RunDir, config: RunConfig, history: History, attempt: int) -> JobLook:
+    over = recorded_end(history, attempt)
+    if over is not None:
+        return over
+    job = Job(run=run, attempt=attempt, job_id=job_id_of(history, attempt))
+    seen = queue_for(config).look([job])[job.key]
+    return look_of(seen, 0.0)

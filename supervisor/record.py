@@ -1,0 +1,56 @@
+"""What a verdict rested on, small enough for the journal, whole enough to judge again (design rule 2)."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
+from typing import Any
+
+from supervisor.core.observation import NodeSeen, Observation
+from supervisor.core.verdict import Verdict
+
+NODES = 24
+EXITS = 64
+WORKERS = 16
+
+
+def bounded(observation: Observation, verdict: Verdict) -> dict[str, Any]:
+    """The observation as JSON: the nodes and exits nearest to the verdict, and how many there were."""
+    nodes = sorted(observation.nodes, key=lambda seen: _distance(seen, verdict))
+    exits = sorted(observation.exits, key=lambda item: (item.rank not in verdict.suspects, item.ended_s))
+    small = replace(
+        observation,
+        nodes=tuple(_trimmed(seen, verdict) for seen in nodes[:NODES]),
+        exits=tuple(exits[:EXITS]),
+        requests=(),
+    )
+    value = plain(small)
+    assert isinstance(value, dict)
+    return value | {"nodes_in_all": len(nodes), "exits_in_all": len(exits)}
+
+
+def _distance(seen: NodeSeen, verdict: Verdict) -> tuple[bool, bool, str]:
+    ranks = {worker.rank for worker in seen.beat.workers} if seen.beat else set()
+    return (seen.node not in verdict.nodes, not ranks & set(verdict.suspects), seen.node)
+
+
+def _trimmed(seen: NodeSeen, verdict: Verdict) -> NodeSeen:
+    if seen.beat is None:
+        return seen
+    workers = sorted(seen.beat.workers, key=lambda worker: (worker.rank not in verdict.suspects, worker.rank))
+    return replace(seen, beat=replace(seen.beat, workers=tuple(workers[:WORKERS]), health={}))
+
+
+def plain(value: Any) -> Any:
+    """JSON values only; a number that is none (NaN, infinity) becomes null."""
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

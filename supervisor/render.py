@@ -1,0 +1,120 @@
+"""Tables for people: rich on a terminal, plain columns elsewhere."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from supervisor.adapters.leadership import Holder
+from supervisor.words import ORDER, state_label, state_style, text
+
+Facts = Mapping[str, Any]
+
+
+def show_runs(rows: Sequence[Facts], root: Path, holder: Holder | None, lang: str) -> None:
+    """All runs, those that need a person first."""
+    console = _console()
+    if not rows:
+        console.print(text("none", lang, place=root))
+    else:
+        titles = [text(key, lang) for key in ("run", "state", "step", "checkpoint", "alerts", "reason")]
+        ordered = sorted(rows, key=lambda row: (ORDER.index(row["state"]), row["run"]))
+        _table(console, titles, [_run_cells(row, lang) for row in ordered])
+    line = text("watching", lang, who=holder) if holder else text("unwatched", lang, place=root)
+    Console(stderr=True, highlight=False, soft_wrap=True).print(line)
+
+
+def show_run(facts: Facts, lang: str) -> None:
+    """One run: its line, its attempts, its ranks."""
+    console = _console()
+    head = Text(f"{facts['run']}  ") + Text(
+        state_label(facts["state"], lang), style=state_style(facts["state"])
+    )
+    console.print(head)
+    console.print(f"{text('reason', lang)}: {facts['reason']}")
+    console.print(f"{text('step', lang)}: {_step(facts)}   {text('checkpoint', lang)}: {_checkpoint(facts)}")
+    alerts = facts["alerts"]
+    counts = text("alert-counts", lang, **{key: alerts[key] for key in ("sent", "pending", "failed")})
+    console.print(f"{text('alerts', lang)}: {counts}")
+    if alerts.get("problem"):
+        console.print(Text(text("no-alerts", lang, why=alerts["problem"]), style="yellow"))
+    titles = [text(key, lang) for key in ("attempt", "job", "nodes", "generations", "reason")]
+    _table(console, titles, [_attempt_cells(item) for item in facts["attempts"]])
+    titles = [text(key, lang) for key in ("rank", "node", "phase", "step")]
+    _table(
+        console,
+        titles,
+        [[_plain(item[key]) for key in ("rank", "node", "phase", "step")] for item in facts["ranks"]],
+    )
+
+
+def show_checkpoints(rows: Sequence[Facts], lang: str) -> None:
+    titles = [text(key, lang) for key in ("step", "attempt", "valid", "reason")]
+    cells = [
+        [
+            Text(str(row["step"])),
+            Text(f"{row['attempt']}.{row['generation']}"),
+            Text("✔" if row["valid"] else "✘", style="green" if row["valid"] else "red"),
+            Text(row["reason"]),
+        ]
+        for row in rows
+    ]
+    _table(_console(), titles, cells)
+
+
+def _run_cells(row: Facts, lang: str) -> list[Text]:
+    alerts = row.get("alerts", {})
+    return [
+        Text(row["run"]),
+        Text(state_label(row["state"], lang), style=state_style(row["state"])),
+        Text(_step(row)),
+        Text(_checkpoint(row)),
+        Text("/".join(str(alerts.get(key, 0)) for key in ("sent", "pending", "failed"))),
+        Text(str(row["reason"])),
+    ]
+
+
+def _attempt_cells(item: Facts) -> list[Text]:
+    generations = item["generations"]
+    reason = str(generations[-1].get("reason") or "") if generations else ""
+    cells = [item["number"], item["job_id"], ",".join(item["nodes"]), len(generations), reason]
+    return [_plain(cell) for cell in cells]
+
+
+def _plain(value: object) -> Text:
+    return Text("" if value is None else str(value))
+
+
+def _step(facts: Facts) -> str:
+    step, target = facts.get("step"), facts.get("target_step")
+    shown = "-" if step is None or step < 0 else str(step)
+    return f"{shown}/{target}" if target else shown
+
+
+def _checkpoint(facts: Facts) -> str:
+    newest = facts.get("newest_checkpoint")
+    return str(newest["step"]) if newest else "-"
+
+
+def _console() -> Console:
+    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+def _table(console: Console, titles: Sequence[str], rows: Sequence[Sequence[Text]]) -> None:
+    if not rows:
+        return
+    if console.is_terminal:
+        table = Table(*titles, box=None, header_style="bold", pad_edge=False)
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+        return
+    cells = [[Text(title) for title in titles], *rows]
+    widths = [max(cell.cell_len for cell in column) for column in zip(*cells, strict=True)]
+    for row in cells:
+        padded = [cell.plain + " " * (width - cell.cell_len) for cell, width in zip(row, widths, strict=True)]
+        console.print("  ".join(padded).rstrip(), markup=False)

@@ -1,0 +1,338 @@
+"""The supervision of one run: observe, judge, decide, act, deliver. One call of `tick` is one round.
+
+Nothing that a decision needs lives here only: this object can be thrown away at any line and made again.
+"""
+
+import os
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from contract import events as ev
+from contract.config import RunConfig, read_resolved
+from contract.config.run import Metadata
+from contract.files import FileLock
+from contract.history import History, fold
+from contract.journal import JournalReader
+from contract.layout import RunDir
+from contract.requests import remove_request
+from contract.states import JobState, RunState
+from supervisor.adapters.act import Hands
+from supervisor.adapters.leadership import Leadership, OvertakenError
+from supervisor.adapters.queues import Queues, job_id_of, recorded_end
+from supervisor.adapters.rundir import Observer
+from supervisor.book import Book
+from supervisor.core import actions as do
+from supervisor.core import alerts, recovery
+from supervisor.core.decide import decide
+from supervisor.core.judge import judge
+from supervisor.core.observation import JobLook, Observation
+from supervisor.core.verdict import Verdict
+from supervisor.mail import Mail
+from supervisor.record import bounded, plain
+
+_BACKOFF_MAX_S = 60.0
+_TELL_AFTER = 3  # rounds that broke in a row before people are told
+_CREATION_S = 5.0
+_CHECK_S = 1.0  # between two looks at a run that sleeps or is locked by somebody else
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What all runs of one supervisor share. `clock`: UTC seconds; `monotonic`: this process's own clock."""
+
+    leadership: Leadership
+    queues: Queues
+    mail: Mail
+    say: Callable[[str], None]
+    clock: Callable[[], float]
+    monotonic: Callable[[], float]
+    version: str = ""
+
+
+@dataclass(kw_only=True)
+class _Active:
+    """What we hold while we hold the run's lock."""
+
+    lock: FileLock
+    config: RunConfig
+    book: Book
+    observer: Observer
+    hands: Hands
+    complete: bool = False  # whether there has been a complete look (rule 1)
+    sentence: str = ""
+
+
+class Supervision:
+    """One run. `due_at` is when `tick` wants to be called next (monotonic)."""
+
+    def __init__(self, run: RunDir, world: World) -> None:
+        self.run = run
+        self.due_at = 0.0
+        self._seen_at = world.monotonic()
+        self.looked = False  # whether everything due has been done once, or there is nothing to do
+        self._world = world
+        self._active: _Active | None = None
+        self._reader = JournalReader(run.journal)
+        self._history = History()
+        self._broken = 0
+        self._said = ""
+
+    @property
+    def history(self) -> History:
+        return self._active.book.history if self._active else self._history
+
+    @property
+    def active(self) -> bool:
+        """Whether we hold the run's lock."""
+        return self._active is not None
+
+    def tick(self) -> None:
+        """One round. A run that breaks is put off and told; it never stops the others."""
+        try:
+            self._round()
+            self._broken = 0
+        except OvertakenError:
+            raise
+        except (
+            Exception
+        ) as error:  # the one catch-all: what broke is this run's round, and we do not know what
+            self._broken += 1
+            self._put_off(error)
+
+    def release(self) -> None:
+        """Let go of the run; its job goes on."""
+        if self._active is None:
+            return
+        self._history = self._active.book.history
+        self._reader = JournalReader(self.run.journal)
+        self._reader.new()
+        self._active.book.close()
+        self._active.lock.release()
+        self._active = None
+        self._world.queues.forget(self.run)
+
+    def collect_mail(self) -> None:
+        """Record the outcome of a message that was in flight (before the end of the process)."""
+        if self._active is not None:
+            self._world.mail.collect(self._active.book, self._active.config.alerts.wecom)
+
+    def _round(self) -> None:
+        if self._active is None:
+            self.due_at = self._world.monotonic() + _CHECK_S
+            self._active = self._take_up()
+            if self._active is None:
+                return
+        active = self._active
+        self.due_at = self._world.monotonic() + active.config.supervisor.tick_s
+        self._look_and_act(active)
+        self._world.mail.deliver(active.book, active.config.alerts.wecom, self._world.clock())
+        if self._settled(active):
+            self._say_once("left alone from now on")
+            self.release()
+
+    # --- taking up and letting go
+
+    def _take_up(self) -> _Active | None:
+        """Take the run's lock, if the run needs care and nobody else has it."""
+        if (reason := self._not_ours()) or not self._needs_care():
+            self._say_once(reason)
+            self.looked = True
+            return None
+        if not self._history.attempts and self._world.monotonic() - self._seen_at < _CREATION_S:
+            return None  # `submit` is about to take the lock and hand in the first attempt
+        self._world.leadership.check()
+        lock = FileLock(self.run.lock)
+        if not lock.acquire(f"supervisor, pid {os.getpid()}, epoch {self._world.leadership.epoch}\n"):
+            self._say_once("another process holds the run's lock; waiting for it")
+            return None
+        try:
+            return self._open(lock)
+        except BaseException:
+            lock.release()
+            raise
+
+    def _open(self, lock: FileLock) -> _Active:
+        config = read_resolved(self.run.config)
+        world = self._world
+        book = Book(self.run, clock=world.clock, epoch=world.leadership.epoch, guard=world.leadership.check)
+        for problem in book.problems:
+            world.say(f"{self.run.run_id}: the journal has a line that was skipped: {problem}")
+        hands = Hands(
+            book=book,
+            config=config,
+            queue=world.queues.client(config),
+            clock=world.monotonic,
+            say=self._say,
+        )
+        book.append(ev.SupervisorStarted(host=os.uname().nodename, pid=os.getpid(), version=world.version))
+        world.mail.remember(config.alerts.wecom, book.history.sent_at)
+        return _Active(lock=lock, config=config, book=book, observer=Observer(self.run), hands=hands)
+
+    def _not_ours(self) -> str:
+        """Why this run is not for us, "" when it is."""
+        owner = self.run.path.stat().st_uid
+        if owner != os.getuid():
+            return f"belongs to uid {owner}, this supervisor runs as uid {os.getuid()}: left alone"
+        if not self.run.journal.exists():
+            return "is still being created, or was abandoned before its first event"
+        return ""
+
+    def _needs_care(self) -> bool:
+        """Judged from a reading that takes no lock and writes nothing."""
+        self._history = fold(self._reader.new(), self._history)
+        history = self._history
+        asked = self.run.requests.is_dir() and any(self.run.requests.glob("*.json"))
+        if asked:
+            return True
+        if not history.run or _over(history):
+            return False
+        watched = read_resolved(self.run.config).metadata.watched
+        if not watched:
+            self._say_once("its labels switch the supervisor off: left alone")
+        return watched
+
+    def _settled(self, active: _Active) -> bool:
+        history = active.book.history
+        if any(self.run.requests.glob("*.json")):
+            return False
+        if not active.config.metadata.watched:
+            newest = history.newest
+            submitted = newest is None or newest.ended is None or history.state.final
+            return submitted and not history.outbox
+        return _over(history)
+
+    # --- the round
+
+    def _look_and_act(self, active: _Active) -> None:
+        observation = self._observe(active)
+        book = active.book
+        for body in recovery.news(book.history, observation):
+            book.append(body)
+        now = self._world.clock()
+        verdict = judge(observation, book.history, active.config, now)
+        self._tell_the_log(active, observation, verdict)
+        if verdict.failed and not _judged(book.history, observation):
+            book.append(_judgement(observation, verdict))
+        recovered = recovery.recovered(book.history, observation, now)
+        if recovered is not None:
+            book.append(recovered)
+        config = _wished(active.config, book.history, observation)
+        for action in decide(book.history, observation, verdict, config, now):
+            if active.complete or isinstance(action, do.Tell):
+                active.hands.carry_out(action)
+        self.looked = active.complete
+
+    def _observe(self, active: _Active) -> Observation:
+        history = active.book.history
+
+        def job(number: int) -> JobLook:
+            over = recorded_end(history, number)
+            job_id = job_id_of(history, number)
+            return over or self._world.queues.look(self.run, active.config, number, job_id)
+
+        observation = active.observer.look(active.config, job, self._world.monotonic())
+        active.complete = active.complete or _complete(observation)
+        open_requests = tuple(item for item in observation.requests if item.id not in active.book.answered)
+        for request in observation.requests:
+            if request.id in active.book.answered:  # answered before a crash that kept us from removing it
+                remove_request(self.run, request.id)
+        return replace(observation, requests=open_requests)
+
+    # --- words
+
+    def _tell_the_log(self, active: _Active, observation: Observation, verdict: Verdict) -> None:
+        """One line when the picture changes, not one a tick (the numbers in it move all the time)."""
+        key = f"{verdict.kind} {observation.attempt} {observation.generation} {observation.problems}"
+        if key != active.sentence:
+            active.sentence = key
+            place = f"attempt {observation.attempt} generation {observation.generation}"
+            self._say(f"{place} {verdict.kind}: {verdict.reason}")
+            for problem in observation.problems:
+                self._say(f"cannot be read: {problem}")
+
+    def _put_off(self, error: Exception) -> None:
+        wait = min(_BACKOFF_MAX_S, 2.0 ** (self._broken - 1))
+        self.due_at = self._world.monotonic() + wait
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        what = f"{type(error).__name__}: {error}"
+        place = f"{Path(where.filename).name} line {where.lineno}"
+        self._say(f"this round broke ({place}): {what}; again in {wait:.0f} s")
+        if self._broken >= _TELL_AFTER:
+            self._tell_people(what)
+        self.release()
+
+    def _tell_people(self, what: str) -> None:
+        """Through the journal, if that still works; the log has it in any case."""
+        active = self._active
+        if active is None:
+            return
+        try:
+            alert = alerts.broken(active.book.history, what)
+            if alert is not None:
+                active.book.append(alert)
+        except OvertakenError:
+            raise
+        except Exception as error:  # what broke the round may break this too
+            self._say(f"people could not be told: {type(error).__name__}: {error}")
+
+    def _say(self, text: str) -> None:
+        self._world.say(f"{self.run.run_id}: {text}")
+
+    def _say_once(self, text: str) -> None:
+        if text and text != self._said:
+            self._say(text)
+        self._said = text or self._said
+
+
+def _wished(config: RunConfig, history: History, observation: Observation) -> RunConfig:
+    """A run that is left alone is still paused, resumed or cancelled when its owner asks for it."""
+    resuming = (
+        history.state is RunState.PENDING and history.newest is not None and history.newest.ended is not None
+    )
+    if config.metadata.watched or not (observation.requests or resuming):
+        return config
+    return config.model_copy(update={"metadata": Metadata()})
+
+
+def _over(history: History) -> bool:
+    """Final, nothing of it runs, and everything was told."""
+    newest = history.newest
+    ended = newest is None or newest.ended is not None or newest.submitted_at is None
+    return history.state.final and ended and not history.outbox
+
+
+def _complete(observation: Observation) -> bool:
+    """Whether this look saw what an action must rest on: the control file (or surely none) and the queue's word."""
+    readable = observation.control is not None or not observation.problems
+    return readable and observation.job.state is not JobState.UNKNOWN
+
+
+def _judged(history: History, observation: Observation) -> bool:
+    """Whether this generation's failure is in the journal already."""
+    for attempt in history.attempts:
+        if attempt.number == observation.attempt:
+            for generation in attempt.generations:
+                if generation.number == observation.generation:
+                    return generation.failure is not None
+    return False
+
+
+def _judgement(observation: Observation, verdict: Verdict) -> ev.Judged:
+    limits: Mapping[str, object] = plain(verdict.limits)
+    return ev.Judged(
+        attempt=observation.attempt,
+        generation=observation.generation,
+        verdict=verdict.kind,
+        cause=verdict.cause,
+        reason=verdict.reason,
+        step=verdict.step,
+        signature=verdict.signature,
+        suspects=verdict.suspects,
+        nodes=verdict.nodes,
+        detected_s=verdict.detected_s,
+        lines=verdict.lines,
+        observation=bounded(observation, verdict),
+        limits=limits,
+    )

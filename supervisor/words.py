@@ -1,0 +1,88 @@
+"""Words and colours for people. What machines read (JSON, journal, exit codes) stays English."""
+
+import os
+from collections.abc import Mapping
+from types import MappingProxyType
+
+LANGUAGES = ("en", "zh")
+
+# Run state → (English, Chinese, glyph, style). The style says what the reader should do, not which state it is.
+STATES: Mapping[str, tuple[str, str, str, str]] = MappingProxyType(
+    {
+        "pending": ("Queued", "排队中", "○", "dim"),
+        "starting": ("Starting", "启动中", "◔", "dim"),
+        "paused": ("Paused by user", "已暂停", "‖", "dim"),
+        "running": ("Training", "训练中", "●", "green"),
+        "recovering": ("Recovering", "恢复中", "↻", "cyan"),
+        "unknown": ("Cannot observe", "无法观测", "?", "yellow"),
+        "failed": ("Failed", "已失败", "⚑", "bold magenta"),
+        "completed": ("Finished", "已完成", "✔", "dim"),
+        "cancelled": ("Cancelled by user", "已取消", "–", "dim"),
+    }
+)
+# Who needs a person first stands first.
+ORDER = (
+    "failed",
+    "unknown",
+    "recovering",
+    "running",
+    "starting",
+    "pending",
+    "paused",
+    "completed",
+    "cancelled",
+)
+
+TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "run": ("run", "任务"),
+        "state": ("state", "状态"),
+        "step": ("step", "步数"),
+        "attempt": ("attempt", "作业次数"),
+        "checkpoint": ("checkpoint", "检查点"),
+        "alerts": ("alerts", "告警"),
+        "reason": ("reason", "原因"),
+        "rank": ("rank", "rank"),
+        "node": ("node", "节点"),
+        "phase": ("phase", "阶段"),
+        "job": ("job", "作业号"),
+        "nodes": ("nodes", "节点"),
+        "generations": ("generations", "启动次数"),
+        "valid": ("valid", "有效"),
+        "none": ("No runs under {place}.", "{place} 下没有任务。"),
+        "watching": ("Supervisor: {who}", "看护进程：{who}"),
+        "unwatched": (
+            "No supervisor is running for {place}; start one with: ciuic supervise",
+            "{place} 没有看护进程在运行；启动：ciuic supervise",
+        ),
+        "alert-counts": (
+            "{sent} sent, {pending} pending, {failed} failed",
+            "已发 {sent}，待发 {pending}，失败 {failed}",
+        ),
+        "no-alerts": ("Alerts are not delivered: {why}", "告警未送达：{why}"),
+        "now": ("Now: {text}", "现在：{text}"),
+        "next": ("Next: {text}", "接下来：{text}"),
+        "nothing": ("nothing to do", "无事可做"),
+    }
+)
+
+
+def language(option: str = "", environment: Mapping[str, str] = os.environ) -> str:
+    """`--lang`, else CIUIC_LANG, else the locale's; English where nothing says Chinese."""
+    for name in ("CIUIC_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
+        option = option or environment.get(name, "")
+    return "zh" if option.lower().startswith("zh") else "en"
+
+
+def text(key: str, lang: str, **values: object) -> str:
+    return TEXTS[key][LANGUAGES.index(lang)].format(**values)
+
+
+def state_label(state: str, lang: str) -> str:
+    """Glyph and word of a run's state."""
+    english, chinese, glyph, _ = STATES.get(state, STATES["unknown"])
+    return f"{glyph} {chinese if lang == 'zh' else english}"
+
+
+def state_style(state: str) -> str:
+    return STATES.get(state, STATES["unknown"])[3]

@@ -1,0 +1,426 @@
+"""Answers to failures, budgets and waits, one rule a test."""
+
+from dataclasses import replace
+
+import pytest
+
+from contract import events as ev
+from contract.requests import Request, RequestKind
+from contract.states import ControlPhase, JobState, RunState, VerdictKind
+from supervisor.core import actions as do
+from supervisor.core.budget import backoff
+from supervisor.core.decide import decide
+from supervisor.core.judge import judge
+from supervisor.core.observation import JobLook, Observation
+from tests.supervisor.core.make import BEGUN, NOW, bare, control, events, failure, history, node, seen, worker
+from tests.supervisor.core.world import fold_of, small_config
+
+CONFIG = small_config()
+
+
+def act(
+    past, observation: Observation | None = None, config=CONFIG, now: float = NOW
+) -> tuple[do.Action, ...]:
+    observation = observation or seen()
+    return decide(past, observation, judge(observation, past, config, now), config, now)
+
+
+def names(actions) -> list[str]:
+    return [type(action).__name__ for action in actions]
+
+
+def only(actions, kind):
+    (found,) = [action for action in actions if isinstance(action, kind)]
+    return found
+
+
+def failed(*judged: ev.Judged, config=CONFIG, **changes) -> tuple[do.Action, ...]:
+    """The answer to the last of these failures, of generations 1, 2, …"""
+    bodies: list[ev.Body] = []
+    for number, item in enumerate(judged, start=1):
+        if number > 1:
+            bodies.append(
+                ev.GenerationIntended(attempt=1, generation=number, members=("n0", "n1"), reason="again")
+            )
+            bodies.append(ev.GenerationResumed(attempt=1, generation=number, step=0))
+        bodies.append(replace(item, generation=number))
+    number = len(judged)
+    observation = seen(
+        generation=number,
+        control=control(generation=number, phase=ControlPhase.GO, members=("n0", "n1")),
+        **changes,
+    )
+    return act(history(*bodies), observation, config)
+
+
+def test_the_first_attempt() -> None:
+    empty = Observation(attempt=0, generation=0, job=JobLook(state=JobState.GONE))
+    assert only(act(fold_of(events(BEGUN[0])), empty), do.Submit).attempt == 1
+
+
+def test_in_place_tells_first_and_acts_last() -> None:
+    actions = failed(failure())
+    assert names(actions) == ["Tell", "SetState", "Prepare"]
+    assert actions[1].state is RunState.RECOVERING
+    assert (actions[2].generation, actions[2].members) == (2, ("n0", "n1"))
+
+
+def test_the_label_switches_everything_off() -> None:
+    config = small_config(metadata={"labels": {"ciuic.io/watchdog": "false"}})
+    assert failed(failure(), config=config) == ()
+
+
+def test_observe_only_tells_and_does_nothing() -> None:
+    config = small_config(supervisor={"observe_only": True})
+    actions = failed(failure(), config=config)
+    assert names(actions) == ["Tell"]
+    assert "只观察" in actions[0].alert.text["zh"]
+    asked = seen(requests=(Request(id="1", kind=RequestKind.PAUSE, by="li"),))
+    assert not only(act(history(), asked, config), do.Answer).ok
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        failure(cause="config", reason="bf16 is not supported"),
+        failure(verdict="refused", cause="checkpoint", reason="no valid checkpoint from step 1 on"),
+    ],
+)
+def test_what_is_never_retried(item: ev.Judged) -> None:
+    actions = failed(item)
+    assert names(actions) == ["Tell", "SetState"]
+    assert actions[0].alert.severity == "critical"
+    assert actions[1].state is RunState.FAILED
+    assert item.reason in actions[1].reason
+
+
+def test_the_same_failure_at_the_same_step_stops() -> None:
+    actions = failed(failure(), failure())
+    assert only(actions, do.SetState).state is RunState.FAILED
+    assert "2 times in a row at step 7" in only(actions, do.SetState).reason
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        failure(step=8),
+        failure(signature="traceback|ValueError|other"),
+        failure(cause="signal", signature=""),
+        failure(cause="comm-peer", signature=""),
+    ],
+)
+def test_another_step_or_another_cause_is_no_proof(second: ev.Judged) -> None:
+    assert RunState.FAILED not in {getattr(action, "state", None) for action in failed(failure(), second)}
+
+
+def test_a_signal_from_outside_between_two_bugs_proves_nothing_against_them() -> None:
+    actions = failed(failure(), failure(cause="signal", signature="", step=3), failure())
+    assert only(actions, do.SetState).state is RunState.FAILED
+
+
+def test_a_full_disk_stops_at_any_step() -> None:
+    full = failure(cause="disk-full", signature="disk-full|OSError|#")
+    assert only(failed(full, replace(full, step=9)), do.SetState).state is RunState.FAILED
+
+
+def test_a_checkpoint_between_forgives() -> None:
+    past = history(
+        failure(),
+        ev.CheckpointSeen(step=8, attempt=1, generation=1),
+        ev.GenerationIntended(attempt=1, generation=2, members=("n0", "n1"), reason="x"),
+        ev.GenerationResumed(attempt=1, generation=2, step=8),
+        failure(generation=2),
+    )
+    observation = seen(
+        generation=2, control=control(generation=2, phase=ControlPhase.GO, members=("n0", "n1"))
+    )
+    assert only(act(past, observation), do.Prepare).generation == 3
+
+
+def test_the_budget_of_application_failures() -> None:
+    config = small_config(supervisor={"max_failures": 3, "in_place_limit": 9})
+    items = [failure(step=step) for step in (1, 2, 3)]
+    assert RunState.FAILED not in {
+        getattr(action, "state", None) for action in failed(*items[:2], config=config)
+    }
+    assert "3 failures" in only(failed(*items, config=config), do.SetState).reason
+
+
+def test_infrastructure_has_a_budget_of_its_own() -> None:
+    config = small_config(
+        supervisor={"max_failures": 1, "max_infrastructure_failures": 2, "in_place_limit": 9}
+    )
+    lost = failure(verdict="node-lost", cause="node-failure", nodes=("n9",), signature="")
+    assert names(failed(lost, config=config))[-1] == "Prepare"
+    assert "2 infrastructure failures" in only(failed(lost, lost, config=config), do.SetState).reason
+
+
+def test_the_wait_doubles_and_the_first_restart_does_not_wait() -> None:
+    assert [backoff(before, 1.0, 10.0) for before in range(6)] == [0.0, 1.0, 2.0, 4.0, 8.0, 10.0]
+
+
+def test_a_second_restart_waits_from_the_failure() -> None:
+    past = history(
+        failure(step=3),
+        ev.GenerationIntended(attempt=1, generation=2, members=("n0", "n1"), reason="x"),
+        failure(generation=2, step=5),
+    )
+    observation = seen(
+        generation=2, control=control(generation=2, phase=ControlPhase.GO, members=("n0", "n1"))
+    )
+    at = past.newest.newest.failed_at
+    config = small_config(supervisor={"backoff_s": 30.0, "backoff_max_s": 30.0})
+    assert only(act(past, observation, config, at + 1), do.Wait).until == pytest.approx(at + 30)
+    assert only(act(past, observation, config, at + 30), do.Prepare)
+    assert only(act(past, observation, config, at - 600), do.Prepare), (
+        "another clock's future is not waited for"
+    )
+
+
+def test_the_same_node_twice_is_left_out_when_another_stands_by() -> None:
+    items = (failure(step=1), failure(step=2))
+    spare = (node(0), node(1), bare(2))
+    assert only(failed(*items, nodes=spare), do.Prepare).members == ("n0", "n2")
+    assert only(failed(*items), do.Prepare).members == ("n0", "n1"), "blame is soft: better it than none"
+    local = small_config(job={"executor": "local"})
+    assert only(failed(*items, nodes=spare, config=local), do.Prepare).members == ("n0", "n1")
+
+
+def test_in_place_keeps_the_order_and_takes_a_spare_for_a_lost_node() -> None:
+    lost = failure(verdict="node-lost", cause="node-failure", nodes=("n0",))
+    nodes = (node(0, silent_s=30.0), node(1), bare(2), bare(10))
+    assert only(failed(lost, nodes=nodes), do.Prepare).members == ("n1", "n2")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "why"),
+    [
+        ((node(0), node(1, silent_s=4.0)), "silent"),
+        ((node(0), node(1, alive=False)), "dead"),
+        ((node(0), node(1, done_code=1)), "leaving"),
+    ],
+)
+def test_a_node_that_is_not_fit_is_not_asked(nodes, why: str) -> None:
+    assert "Prepare" not in names(failed(failure(), nodes=nodes)), why
+
+
+def test_the_limit_of_restarts_in_place() -> None:
+    config = small_config(supervisor={"in_place_limit": 0})
+    actions = failed(failure(), config=config)
+    assert names(actions) == ["Tell", "SetState", "Cancel"]
+
+
+def test_before_a_cancel_the_queue_is_asked_again() -> None:
+    """A person's cancel kills the workers first: it must not be taken for a crash and be answered by a new job."""
+    config = small_config(supervisor={"in_place_limit": 0})
+    past = history(failure(cause="signal", signature=""))
+    stale = seen(job=JobLook(state=JobState.RUNNING, job_id="77", age_s=10.0))
+    at = past.newest.newest.failed_at
+    assert names(act(past, stale, config, at + 2)) == ["Tell", "SetState", "Wait"]
+    over = seen(job=JobLook(state=JobState.ENDED_CANCELLED, job_id="77"))
+    assert names(act(past, over, config, at + 5)) == ["Tell", "SetState", "CloseAttempt"]
+    assert only(act(past, over, config, at + 5), do.SetState).state is RunState.CANCELLED
+
+
+def test_a_cancel_is_polite_then_forced_once_then_a_person_is_called() -> None:
+    config = small_config(supervisor={"in_place_limit": 0})
+    told = ev.CancelIntended(attempt=1, reason="a new attempt is needed")
+    past = history(failure(), told)
+    at = past.newest.cancelled_at
+    assert only(act(past, None, config, at + 5), do.Wait)
+    forced = act(past, None, config, at + 61)
+    assert only(forced, do.Cancel).force
+    alerts = [action.alert for action in forced if isinstance(action, do.Tell)]
+    past = history(failure(), told, *alerts)
+    assert names(act(past, None, config, at + 70)) == ["SetState", "Wait"]
+    stuck = act(past, None, config, at + 1000)
+    assert [action.alert.severity for action in stuck if isinstance(action, do.Tell)] == ["critical"]
+
+
+def test_a_new_attempt_comes_only_after_the_old_ones_end_is_recorded() -> None:
+    item = failure(verdict="ended", cause="preempted", signature="")
+    over = seen(job=JobLook(state=JobState.ENDED_PREEMPTED, job_id="77"))
+    actions = act(history(item), over)
+    assert names(actions) == ["Tell", "SetState", "CloseAttempt", "Submit"]
+    past = history(item, ev.AttemptEnded(attempt=1, job_state="ended-preempted", reason="x"))
+    assert only(act(past, over), do.Submit).attempt == 2
+
+
+def test_the_next_attempt_goes_without_the_lost_node_but_never_locally() -> None:
+    item = failure(verdict="node-lost", cause="node-failure", nodes=("n1",))
+    past = history(item, ev.AttemptEnded(attempt=1, job_state="ended-cancelled", reason="x"))
+    assert only(act(past), do.Submit).exclude == ("n1",)
+    local = small_config(job={"executor": "local"})
+    assert only(act(past, None, local), do.Submit).exclude == ()
+    assert only(act(past, now=NOW + 25 * 3600), do.Submit).exclude == (), "an exclusion expires"
+
+
+def test_saved_waits_for_the_agents_to_leave() -> None:
+    item = failure(verdict="saved", cause="time-limit", signature="")
+    past = history(item)
+    at = past.newest.newest.failed_at
+    assert names(act(past, None, CONFIG, at + 100))[-1] == "Wait"
+    assert names(act(past, None, CONFIG, at + 601))[-1] == "Cancel"
+
+
+def test_a_prepare_that_did_not_reach_the_control_file_is_written_again_as_it_was() -> None:
+    past = history(
+        failure(), ev.GenerationIntended(attempt=1, generation=2, members=("n1", "n2"), reason="because")
+    )
+    (action,) = act(past)
+    assert action == do.Prepare(attempt=1, generation=2, members=("n1", "n2"), reason="because")
+
+
+def ready(*generations: int) -> Observation:
+    nodes = tuple(
+        bare(number, generation=2, ready_for=generation, port=4000 + number)
+        for number, generation in enumerate(generations)
+    )
+    return seen(
+        *nodes,
+        generation=2,
+        control=control(generation=2, members=("n1", "n0")),
+        members=("n1", "n0"),
+        resume_step=None,
+        port=0,
+        watched_s=2.0,
+    )
+
+
+def test_go_when_every_member_is_ready_with_the_first_members_port() -> None:
+    past = history(
+        failure(), ev.GenerationIntended(attempt=1, generation=2, members=("n1", "n0"), reason="x")
+    )
+    assert only(act(past, ready(2, 2)), do.Go) == do.Go(
+        attempt=1, generation=2, members=("n1", "n0"), master="10.0.0.1", port=4001
+    )
+    assert "Go" not in names(act(past, ready(2, 1)))
+
+
+def test_a_submission_that_failed_waits_and_keeps_its_number_and_exclusions() -> None:
+    begun = (BEGUN[0], replace(BEGUN[1], exclude=("n3",)))
+    past = fold_of(events(*begun, ev.SubmitFailed(attempt=1, reason="socket timed out", permanent=False)))
+    empty = Observation(attempt=1, generation=1, job=JobLook(state=JobState.GONE), control=control())
+    at = past.newest.submit_failed_at
+    assert names(act(past, empty, now=at + 1)) == ["Wait"]
+    again = only(act(past, empty, now=at + 6), do.Submit)
+    assert (again.attempt, again.exclude) == (1, ("n3",))
+
+
+def test_a_job_that_can_never_be_submitted_fails_the_run_and_resume_takes_a_new_number() -> None:
+    bad = ev.SubmitFailed(attempt=1, reason="Invalid account", permanent=True)
+    empty = Observation(attempt=1, generation=1, job=JobLook(state=JobState.GONE), control=control())
+    past = fold_of(events(*BEGUN[:2], bad))
+    actions = act(past, empty)
+    assert names(actions) == ["Tell", "SetState"]
+    assert "Invalid account" in actions[0].alert.text["zh"]
+    final = ev.StateChanged(state="failed", reason="x")
+    past = fold_of(events(*BEGUN[:2], bad, final))
+    assert names(act(past, empty)) == ["CloseAttempt"]
+    ended = ev.AttemptEnded(attempt=1, job_state="gone", reason="x")
+    pending = ev.StateChanged(state="pending", reason="resumed by li")
+    past = fold_of(events(*BEGUN[:2], bad, final, ended, pending))
+    assert only(act(past, empty), do.Submit).attempt == 2
+
+
+def test_resume_forgives_and_starts_a_new_attempt() -> None:
+    bodies = (
+        failure(cause="config"),
+        ev.StateChanged(state="failed", reason="x"),
+        ev.AttemptEnded(attempt=1, job_state="ended-failed", reason="x"),
+    )
+    asked = seen(
+        requests=(Request(id="1", kind=RequestKind.RESUME, by="li"),),
+        job=JobLook(state=JobState.ENDED_FAILED),
+    )
+    assert names(act(history(*bodies), asked)) == ["SetState", "Answer"]
+    past = history(*bodies, ev.StateChanged(state="pending", reason="resumed by li"))
+    assert names(act(past, replace(asked, requests=()))) == ["Submit"]
+
+
+def test_resume_waits_until_the_old_job_is_gone() -> None:
+    past = history(failure(cause="config"), ev.StateChanged(state="failed", reason="x"))
+    asked = seen(requests=(Request(id="1", kind=RequestKind.RESUME, by="li"),))
+    assert names(act(past, asked)) == ["Cancel"]
+
+
+def test_unknown_is_shown_then_told_and_never_acted_on() -> None:
+    silent = seen(node(0, silent_s=40.0), node(1, silent_s=40.0))
+    past = history()
+    actions = act(past, silent)
+    assert names(actions) == ["SetState", "Wait"]
+    past = history(ev.StateChanged(state="unknown", reason="x"))
+    later = seen(node(0, silent_s=70.0), node(1, silent_s=70.0))
+    actions = act(past, later)
+    assert names(actions) == ["Tell", "Wait"]
+    past = history(ev.StateChanged(state="unknown", reason="x"), actions[0].alert)
+    assert names(act(past, later)) == ["Wait"]
+    assert names(act(past, seen())) == ["Tell", "SetState"], "the all-clear"
+
+
+def test_a_short_silence_is_not_even_shown() -> None:
+    assert names(act(history(), seen(node(0, silent_s=10.0), node(1, silent_s=10.0)))) == ["Wait"]
+
+
+def test_a_held_job_is_told_once() -> None:
+    held = seen(nodes=(), members=(), job=JobLook(state=JobState.HELD, reason="JobHeldAdmin"))
+    past = fold_of(events(*BEGUN[:3]))
+    (tell,) = act(past, held)
+    assert "JobHeldAdmin" in tell.alert.text["zh"]
+    assert act(fold_of(events(*BEGUN[:3], tell.alert)), held) == ()
+
+
+def test_duplicates_are_folded_by_cause_until_recovery() -> None:
+    first = only(failed(failure()), do.Tell).alert
+    past = history(
+        failure(),
+        first,
+        ev.GenerationIntended(attempt=1, generation=2, members=("n0", "n1"), reason="x"),
+        failure(generation=2, step=9),
+    )
+    observation = seen(
+        generation=2, control=control(generation=2, phase=ControlPhase.GO, members=("n0", "n1"))
+    )
+    assert "Tell" not in names(act(past, observation))
+
+
+def test_completed_is_told_and_recorded_even_while_a_pause_is_open() -> None:
+    nodes = tuple(node(rank, worker(rank, step=100, exit_code=0)) for rank in (0, 1))
+    done = seen(*nodes, requests=(Request(id="1", kind=RequestKind.PAUSE, by="li"),))
+    assert judge(done, history(), CONFIG, NOW).kind is VerdictKind.COMPLETED
+    actions = act(history(), done)
+    assert names(actions) == ["Tell", "SetState"]
+    assert actions[1].state is RunState.COMPLETED
+
+
+def test_after_completion_the_agents_have_ten_minutes_to_leave() -> None:
+    past = history(ev.StateChanged(state="completed", reason="x"))
+    assert names(act(past, None, CONFIG, past.state_at + 60)) == ["Wait"]
+    assert names(act(past, None, CONFIG, past.state_at + 601)) == ["Cancel"]
+    over = seen(job=JobLook(state=JobState.ENDED_OK))
+    assert names(act(past, over)) == ["CloseAttempt"]
+
+
+def test_a_run_directory_that_cannot_be_read_leads_to_no_submission() -> None:
+    blind = Observation(
+        attempt=0,
+        generation=0,
+        job=JobLook(state=JobState.GONE),
+        problems=("control.json: Input/output error",),
+    )
+    ended = ev.AttemptEnded(attempt=1, job_state="ended-failed", reason="x")
+    for past in (fold_of(events(BEGUN[0])), fold_of(events(*BEGUN[:2])), history(failure(), ended)):
+        assert set(names(act(past, blind))) <= {"SetState", "Wait"}
+
+
+def test_a_queue_that_has_not_answered_yet_about_a_new_job_is_no_reason_to_say_unknown() -> None:
+    new = Observation(
+        attempt=1,
+        generation=1,
+        job=JobLook(state=JobState.UNKNOWN, reason="Slurm has not answered yet"),
+        control=control(),
+        watched_s=2.0,
+    )
+    past = fold_of(events(*BEGUN[:3]))
+    assert names(act(past, new)) == ["Wait"]
+    assert names(act(past, replace(new, watched_s=31.0))) == ["SetState", "Wait"]

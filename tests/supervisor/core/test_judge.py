@@ -1,0 +1,441 @@
+"""One case a row: what a look means, and the words and numbers that it rests on."""
+
+from dataclasses import replace
+
+import pytest
+
+from contract import events as ev
+from contract.states import Cause, ControlPhase, JobState, Phase, VerdictKind
+from supervisor.core.judge import judge
+from supervisor.core.observation import JobLook, NodeSeen, Observation
+from supervisor.core.verdict import Verdict
+from tests.supervisor.core.make import (
+    BEGUN,
+    NOW,
+    bare,
+    control,
+    events,
+    exit_of,
+    history,
+    node,
+    seen,
+    worker,
+)
+from tests.supervisor.core.world import fold_of, small_config
+
+CONFIG = small_config()
+
+
+def look(observation: Observation, past=None, config=CONFIG) -> Verdict:
+    return judge(observation, history() if past is None else past, config, NOW)
+
+
+def job(state: JobState, **changes) -> JobLook:
+    return JobLook(state=state, job_id="77", **changes)
+
+
+NO_ATTEMPT = Observation(attempt=0, generation=0, job=JobLook(state=JobState.GONE))
+
+
+def test_no_attempt_is_pending() -> None:
+    assert look(NO_ATTEMPT, fold_of(events(BEGUN[0]))).kind is VerdictKind.PENDING
+
+
+def test_an_attempt_that_was_not_accepted_yet_is_pending_with_the_reason() -> None:
+    past = fold_of(events(*BEGUN[:2], ev.SubmitFailed(attempt=1, reason="socket timed out", permanent=False)))
+    verdict = look(NO_ATTEMPT, past)
+    assert verdict.kind is VerdictKind.PENDING
+    assert "socket timed out" in verdict.reason
+
+
+def test_a_control_file_that_cannot_be_read_is_unknown() -> None:
+    verdict = look(replace(NO_ATTEMPT, problems=("control.json: Input/output error",)))
+    assert verdict.kind is VerdictKind.UNKNOWN
+    assert "Input/output error" in verdict.reason
+    assert not verdict.failed
+
+
+def test_healthy() -> None:
+    verdict = look(seen())
+    assert verdict.kind is VerdictKind.HEALTHY
+    assert verdict.reason == "all 2 workers train, step 10 of 100"
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "kind", "cause"),
+    [
+        (-9, "", "crashed", "signal"),
+        (-15, "", "crashed", "signal"),
+        (-11, "", "crashed", "signal"),
+        (1, "", "crashed", "unexplained"),
+        (1, "RuntimeError: bug", "crashed", "traceback"),
+        (1, "OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "crashed", "gpu-oom"),
+        (1, "OSError: [Errno 28] No space left on device", "crashed", "disk-full"),
+        (1, "ModuleNotFoundError: No module named 'flash_attn'", "crashed", "import"),
+        (1, "RuntimeError: EADDRINUSE: Address already in use", "crashed", "port"),
+        (65, "NumericsError: loss is nan at step 11", "crashed", "nan"),
+        (77, "RefusedError: no valid checkpoint from step 1 on", "refused", "checkpoint"),
+        (78, "ConfigError: bf16 is not supported here", "crashed", "config"),
+    ],
+)
+def test_how_a_worker_ended(code: int, text: str, kind: str, cause: str) -> None:
+    record = exit_of(1, code, exception_type=text.partition(":")[0], exception_text=text)
+    beat = node(1, worker(1, exit_code=code, exit_age_s=0.5))
+    verdict = look(seen(node(0), beat, exits=(record,)))
+    assert (verdict.kind, verdict.cause) == (kind, cause)
+    assert (verdict.suspects, verdict.nodes, verdict.step) == ((1,), ("n1",), 10)
+    assert verdict.detected_s == pytest.approx(0.9)
+    assert (text.partition(": ")[2] or "rank 1 on n1") in verdict.reason
+
+
+def test_a_signal_in_a_beat_needs_no_record() -> None:
+    verdict = look(seen(node(0), node(1, worker(1, exit_code=-9, exit_age_s=0.1))))
+    assert verdict.kind is VerdictKind.CRASHED
+    assert "SIGKILL" in verdict.reason
+    assert verdict.signature == "", "killed from outside is never deterministic"
+
+
+def test_an_exit_code_in_a_beat_waits_for_its_record() -> None:
+    young = seen(node(0), node(1, worker(1, exit_code=1, exit_age_s=0.1)))
+    assert look(young).kind is VerdictKind.HEALTHY
+    old = seen(node(0), node(1, worker(1, exit_code=1, exit_age_s=6.0)))
+    assert look(old).cause is Cause.UNEXPLAINED
+
+
+def test_an_ordered_end_explains_nothing() -> None:
+    assert look(seen(exits=(exit_of(1, -9, ordered=True),))).kind is VerdictKind.HEALTHY
+
+
+def test_an_end_on_a_node_that_is_no_member_explains_nothing() -> None:
+    assert look(seen(exits=(exit_of(1, -9, node="n7"),))).kind is VerdictKind.HEALTHY
+
+
+def test_a_refusal_without_the_claim_is_another_jobs() -> None:
+    assert look(seen(exits=(exit_of(1, 77),), claim_job="99")).kind is VerdictKind.HEALTHY
+
+
+PEER = {"exception_type": "RuntimeError", "exception_text": "Connection closed by peer [10.0.0.2]:51234"}
+
+
+def test_across_nodes_a_victims_words_lose() -> None:
+    exits = (exit_of(0, 1, ended_s=1.0, **PEER), exit_of(1, -9, ended_s=900.0))
+    verdict = look(seen(exits=exits))
+    assert (verdict.cause, verdict.suspects) == (Cause.SIGNAL, (1,))
+
+
+def test_on_one_node_the_earliest_is_the_cause() -> None:
+    nodes = (
+        node(0, worker(0, exit_code=1, exit_age_s=1.0), worker(1, exit_code=1, exit_age_s=4.0)),
+        node(1, worker(2), worker(3)),
+    )
+    exits = (
+        exit_of(0, 1, node="n0", ended_s=53.0, exception_type="ValueError", exception_text="late"),
+        exit_of(1, 1, node="n0", ended_s=50.0, exception_type="KeyError", exception_text="first"),
+    )
+    config = small_config(job={"ranks_per_node": 2})
+    verdict = look(seen(*nodes, exits=exits), config=config)
+    assert verdict.suspects == (1,)
+    assert "first" in verdict.reason
+
+
+def test_a_tie_names_all() -> None:
+    nodes = (
+        node(0, worker(0, exit_code=1, exit_age_s=2.0)),
+        node(1, worker(1, exit_code=1, exit_age_s=2.2)),
+    )
+    exits = tuple(exit_of(rank, 1, exception_type="RuntimeError", exception_text="bug") for rank in (0, 1))
+    verdict = look(seen(*nodes, exits=exits))
+    assert set(verdict.suspects) == {0, 1}
+    assert set(verdict.nodes) == {"n0", "n1"}
+
+
+def test_victims_alone_wait_a_moment_for_the_cause() -> None:
+    nodes = (node(0, worker(0, exit_code=1, exit_age_s=0.5)), node(1))
+    assert look(seen(*nodes, exits=(exit_of(0, 1, **PEER),))).kind is VerdictKind.HEALTHY
+    nodes = (node(0, worker(0, exit_code=1, exit_age_s=9.0)), node(1))
+    assert look(seen(*nodes, exits=(exit_of(0, 1, **PEER),))).cause is Cause.COMM_PEER
+
+
+def test_victims_of_a_silent_node_wait_until_it_is_lost() -> None:
+    victim = node(0, worker(0, exit_code=1, exit_age_s=4.5))
+    exits = (exit_of(0, 1, **PEER),)
+    assert not look(seen(victim, node(1, silent_s=5.0), exits=exits)).failed
+    verdict = look(seen(victim, node(1, silent_s=6.5), exits=exits))
+    assert (verdict.kind, verdict.nodes) == (VerdictKind.NODE_LOST, ("n1",))
+
+
+def test_all_finished_is_completed() -> None:
+    verdict = look(seen(exits=(exit_of(0, 0, step=100), exit_of(1, 0, step=100))))
+    assert (verdict.kind, verdict.step) == (VerdictKind.COMPLETED, 100)
+
+
+def test_one_finished_is_not_completed() -> None:
+    assert look(seen(exits=(exit_of(0, 0, step=100),))).kind is VerdictKind.HEALTHY
+
+
+@pytest.mark.parametrize("code", [75, -10])
+def test_saved_before_the_time_limit(code: int) -> None:
+    verdict = look(seen(exits=(exit_of(0, 75), exit_of(1, code))))
+    assert (verdict.kind, verdict.cause, verdict.failed) == (VerdictKind.SAVED, Cause.TIME_LIMIT, True)
+
+
+def test_saved_for_a_pause_is_no_failure() -> None:
+    told = control(phase=ControlPhase.SAVE)
+    verdict = look(seen(exits=(exit_of(0, 75), exit_of(1, 75)), control=told, members=()))
+    assert (verdict.kind, verdict.failed) == (VerdictKind.SAVED, False)
+
+
+@pytest.mark.parametrize(
+    ("state", "kind", "cause"),
+    [
+        (JobState.ENDED_LIMIT, "ended", "time-limit"),
+        (JobState.ENDED_PREEMPTED, "ended", "preempted"),
+        (JobState.ENDED_NODE, "ended", "node-failure"),
+        (JobState.ENDED_CANCELLED, "cancelled", "cancelled"),
+        (JobState.ENDED_FAILED, "ended", "unexplained"),
+        (JobState.ENDED_OK, "ended", "unexplained"),
+        (JobState.GONE, "ended", "unexplained"),
+    ],
+)
+def test_the_job_ended(state: JobState, kind: str, cause: str) -> None:
+    verdict = look(seen(job=job(state)))
+    assert (verdict.kind, verdict.cause) == (kind, cause)
+    # Its end kills the workers: their signals do not hide it.
+    nodes = (
+        node(0, worker(0, exit_code=-15, exit_age_s=1.0)),
+        node(1, worker(1, exit_code=-9, exit_age_s=1.0)),
+    )
+    if cause != "unexplained":
+        assert look(seen(*nodes, job=job(state))).cause == cause
+
+
+def test_a_job_that_ended_without_agents_failed_to_launch() -> None:
+    verdict = look(seen(job=job(JobState.ENDED_FAILED), nodes=(), members=()))
+    assert (verdict.kind, verdict.cause) == (VerdictKind.ENDED, Cause.LAUNCH)
+
+
+def test_ended_well_at_the_target_without_records_is_completed() -> None:
+    nodes = (node(0, worker(0, step=100)), node(1, worker(1, step=100)))
+    assert look(seen(*nodes, job=job(JobState.ENDED_OK))).kind is VerdictKind.COMPLETED
+
+
+def test_an_end_that_we_asked_for_is_no_failure() -> None:
+    past = history(ev.CancelIntended(attempt=1, reason="new attempt"))
+    observation = seen(job=job(JobState.ENDED_CANCELLED), exits=(exit_of(0, -15), exit_of(1, -15)))
+    verdict = look(observation, past)
+    assert (verdict.kind, verdict.failed) == (VerdictKind.ENDED, False)
+
+
+def test_gone_is_contradicted_by_agents_that_live() -> None:
+    nodes = (node(0, alive=True), node(1, alive=True))
+    assert look(seen(*nodes, job=job(JobState.GONE))).kind is VerdictKind.HEALTHY
+
+
+def test_a_job_in_the_queue_is_pending_however_long() -> None:
+    verdict = look(seen(nodes=(), members=(), job=job(JobState.PENDING, reason="Resources"), watched_s=1e6))
+    assert verdict.kind is VerdictKind.PENDING
+    assert "Resources" in verdict.reason
+    assert "by itself" in look(seen(nodes=(), members=(), job=job(JobState.HELD))).reason
+
+
+def test_a_dead_agent_is_a_lost_node() -> None:
+    verdict = look(seen(node(0, alive=True), node(1, alive=False)))
+    assert (verdict.kind, verdict.cause, verdict.nodes) == (
+        VerdictKind.NODE_LOST,
+        Cause.NODE_FAILURE,
+        ("n1",),
+    )
+
+
+def test_an_agent_that_left_as_it_should_is_not_lost() -> None:
+    gone = node(1, worker(1, exit_code=0), alive=False, done_code=0)
+    assert look(seen(node(0), gone, exits=(exit_of(1, 0),))).kind is not VerdictKind.NODE_LOST
+
+
+def test_a_silent_node_is_lost_only_while_others_move() -> None:
+    assert look(seen(node(0), node(1, silent_s=7.0))).kind is VerdictKind.NODE_LOST
+    assert look(seen(node(0, silent_s=7.0), node(1, silent_s=7.0))).kind is VerdictKind.UNKNOWN
+
+
+def test_a_silent_node_whose_lock_is_held_is_not_lost() -> None:
+    assert look(seen(node(0), node(1, silent_s=7.0, alive=True))).kind is VerdictKind.HEALTHY
+
+
+def test_new_eyes_do_not_call_a_silent_node_lost() -> None:
+    assert look(seen(node(0), node(1, silent_s=7.0), watched_s=5.0)).kind is VerdictKind.HEALTHY
+
+
+def test_an_unreadable_file_is_never_read_as_death() -> None:
+    observation = seen(node(0), node(1, silent_s=7.0), problems=("beats/n1: Input/output error",))
+    assert not look(observation).failed
+    alone = seen(node(0, silent_s=7.0), members=("n0",), problems=("beats/n0: Input/output error",))
+    assert look(alone).kind is VerdictKind.UNKNOWN
+
+
+def test_a_single_silent_node_is_unknown() -> None:
+    config = small_config(job={"nodes": 1})
+    verdict = look(seen(node(0, silent_s=100.0), members=("n0",)), config=config)
+    assert verdict.kind is VerdictKind.UNKNOWN
+    assert verdict.detected_s == pytest.approx(100.0)
+
+
+def test_no_queue_and_no_agent_is_unknown() -> None:
+    observation = seen(
+        nodes=(), members=(), job=JobLook(state=JobState.UNKNOWN, reason="squeue gave no answer")
+    )
+    assert look(observation).kind is VerdictKind.UNKNOWN
+
+
+def test_a_silent_queue_beside_beating_agents_is_no_reason_to_worry() -> None:
+    assert look(seen(job=JobLook(state=JobState.UNKNOWN))).kind is VerdictKind.HEALTHY
+
+
+# --- hangs
+
+
+def stuck(idle: float = 30.0, **changes) -> NodeSeen:
+    return node(1, worker(1, idle_s=idle, **changes))
+
+
+def waiting(idle: float = 29.0, **changes) -> NodeSeen:
+    return node(0, worker(0, idle_s=idle, **({"phase": Phase.BACKWARD} | changes)))
+
+
+def test_the_rank_that_is_behind_is_the_suspect() -> None:
+    verdict = look(seen(waiting(), stuck()))
+    assert (verdict.kind, verdict.cause, verdict.suspects) == (VerdictKind.HUNG, Cause.HANG, (1,))
+    assert verdict.reason == (
+        "rank 1 on n1 stands still in forward after step 10 for 30.0 s (limit 8.0 s, usual 1.0 s)"
+    )
+    assert verdict.limits["limit_s"] == pytest.approx(8.0)
+    assert verdict.detected_s == pytest.approx(30.4)
+
+
+@pytest.mark.parametrize(
+    ("behind", "ahead"),
+    [
+        ({"step": 9, "phase": Phase.OPTIMIZER}, {"step": 10, "phase": Phase.DATA}),
+        ({"phase": Phase.SAVE}, {"phase": Phase.DATA}),
+        ({"phase": Phase.EVALUATE}, {"phase": Phase.SAVE}),
+        ({"phase": Phase.FORWARD, "micro_step": 1}, {"phase": Phase.DATA, "micro_step": 2}),
+        ({"phase": Phase.BACKWARD, "micro_step": 3}, {"phase": Phase.OPTIMIZER}),
+        ({"step": 0, "phase": Phase.LOAD}, {"step": 8, "phase": Phase.START, "micro_step": 1}),
+    ],
+)
+def test_who_is_behind(behind: dict, ahead: dict) -> None:
+    config = small_config(monitor={"save_s": 20.0, "evaluate_s": 20.0, "load_s": 20.0})
+    verdict = look(seen(waiting(60.0, **ahead), stuck(50.0, **behind)), config=config)
+    assert verdict.suspects == (1,)
+
+
+def test_at_the_same_place_who_stopped_first_is_the_suspect() -> None:
+    verdict = look(seen(waiting(29.0, phase=Phase.FORWARD), stuck(30.0)))
+    assert verdict.suspects == (1,)
+    verdict = look(seen(waiting(30.0, phase=Phase.FORWARD), stuck(30.0)))
+    assert verdict.suspects == (0, 1)
+
+
+def test_whom_the_kernel_shows_as_stopped_is_the_suspect() -> None:
+    verdict = look(seen(waiting(30.0), stuck(29.0, phase=Phase.BACKWARD, os_state="T")))
+    assert verdict.suspects == (1,)
+    assert "stopped by a signal" in verdict.reason
+
+
+def test_waiting_for_a_slow_save_of_another_rank_is_no_hang() -> None:
+    assert (
+        look(seen(waiting(100.0, phase=Phase.DATA), stuck(100.0, phase=Phase.SAVE))).kind
+        is VerdictKind.HEALTHY
+    )
+
+
+def test_a_stale_beat_tells_nothing_of_the_present() -> None:
+    late = replace(stuck(30.0), silent_s=4.0)
+    assert look(seen(waiting(), late)).kind is VerdictKind.HEALTHY
+
+
+def test_eyes_that_were_shut_judge_nothing() -> None:
+    assert look(seen(waiting(), stuck(), watched_s=7.0)).kind is VerdictKind.HEALTHY
+
+
+def test_the_first_step_of_a_generation_has_its_own_limit() -> None:
+    nodes = (waiting(18.0, step=0), stuck(18.0, step=0))
+    assert look(seen(*nodes)).kind is VerdictKind.STARTING
+    nodes = (waiting(21.0, step=0), stuck(21.0, step=0))
+    verdict = look(seen(*nodes))
+    assert verdict.kind is VerdictKind.HUNG
+    assert verdict.signature == "", "a stall before the first step proves no bug"
+
+
+def test_a_program_that_never_writes_its_page_is_not_called_hung() -> None:
+    nodes = tuple(
+        node(number, worker(number, phase=Phase.UNKNOWN, step=0, idle_s=5_000.0)) for number in (0, 1)
+    )
+    other = small_config(job={"command": ["./train"]})
+    assert look(seen(*nodes), config=other).kind is VerdictKind.STARTING
+    assert look(seen(*nodes)).kind is VerdictKind.HUNG
+
+
+# --- the start
+
+
+def test_starting_until_every_worker_has_done_a_step() -> None:
+    nodes = (node(0), node(1, worker(1, step=0)))
+    verdict = look(seen(*nodes))
+    assert (verdict.kind, verdict.reason) == (
+        VerdictKind.STARTING,
+        "1 of 2 workers have finished their first step",
+    )
+    assert look(seen(node(0), bare(1), watched_s=30.0)).kind is VerdictKind.STARTING
+    assert look(seen(resume_step=None)).kind is VerdictKind.STARTING
+    assert look(seen(node(0), node(1), resume_step=10)).kind is VerdictKind.STARTING
+
+
+@pytest.mark.parametrize(
+    ("nodes", "members", "running_s", "cause"),
+    [
+        ((), (), 21.0, Cause.LAUNCH),
+        ((bare(0),), (), 21.0, Cause.LAUNCH),
+        ((bare(0), bare(1)), (), 21.0, Cause.RENDEZVOUS),
+        ((bare(0), node(1)), ("n0", "n1"), 41.0, Cause.LAUNCH),
+    ],
+)
+def test_a_start_that_does_not_come_about(nodes, members, running_s: float, cause: Cause) -> None:
+    observation = seen(nodes=nodes, members=members, running_s=running_s, watched_s=9_000.0)
+    past = fold_of(events(*BEGUN[:3]))
+    verdict = look(observation, past)
+    assert (verdict.kind, verdict.cause) == (VerdictKind.HUNG, cause)
+    assert not look(replace(observation, running_s=15.0), past).failed, "time in the queue is no delay"
+
+
+def test_a_member_that_does_not_get_ready_is_named() -> None:
+    told = control(generation=2, members=("n0", "n1"))
+    nodes = (bare(0, generation=2, ready_for=2), bare(1, generation=1, ready_for=1))
+    past = history(ev.GenerationIntended(attempt=1, generation=2, members=("n0", "n1"), reason="x"))
+    observation = seen(*nodes, generation=2, control=told, watched_s=21.0, resume_step=None)
+    verdict = look(observation, past)
+    assert (verdict.kind, verdict.cause, verdict.nodes) == (VerdictKind.HUNG, Cause.LAUNCH, ("n1",))
+    assert look(replace(observation, watched_s=10.0), past).kind is VerdictKind.STARTING
+
+
+@pytest.mark.parametrize(("code", "kind", "cause"), [(78, "crashed", "config"), (1, "crashed", "launch")])
+def test_an_agent_that_gave_up_before_the_start(code: int, kind: str, cause: str) -> None:
+    nodes = (bare(0), bare(1, done_code=code, notes=("preflight: 7 of 8 GPUs",)))
+    verdict = look(seen(*nodes, members=()), fold_of(events(*BEGUN[:3])))
+    assert (verdict.kind, verdict.cause) == (kind, cause)
+    assert "7 of 8 GPUs" in verdict.reason
+
+
+def test_a_spare_that_gave_up_does_not_matter() -> None:
+    nodes = (bare(0), bare(1), bare(2, done_code=1))
+    assert not look(seen(*nodes, members=(), watched_s=9.0), fold_of(events(*BEGUN[:3]))).failed
+
+
+def test_a_time_limit_before_the_start_is_saved() -> None:
+    nodes = (bare(0, done_code=75), bare(1, done_code=75))
+    verdict = look(seen(*nodes, members=()), fold_of(events(*BEGUN[:3])))
+    assert (verdict.kind, verdict.cause) == (VerdictKind.SAVED, Cause.TIME_LIMIT)
+
+
+def test_a_generation_that_was_overtaken_is_not_judged_again() -> None:
+    past = history(ev.GenerationIntended(attempt=1, generation=2, members=("n0", "n1"), reason="x"))
+    assert look(seen(exits=(exit_of(1, -9),)), past).kind is VerdictKind.STARTING

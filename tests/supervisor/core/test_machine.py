@@ -1,0 +1,128 @@
+"""Generated histories: whatever happens in whatever order, never two jobs, and an end when the faults stop."""
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from contract.requests import RequestKind
+from contract.states import JobState, RunState
+from supervisor.core.status import status
+from tests.supervisor.core.world import World, small_config
+
+NUMBERS = st.integers(0, 3)
+ENDS = st.sampled_from(
+    [
+        JobState.ENDED_PREEMPTED,
+        JobState.ENDED_LIMIT,
+        JobState.ENDED_NODE,
+        JobState.ENDED_FAILED,
+        JobState.GONE,
+    ]
+)
+
+
+class Runs(RuleBasedStateMachine):
+    @initialize(spares=st.integers(0, 1), local=st.booleans())
+    def begin(self, spares: int, local: bool) -> None:
+        executor = "local" if local else "slurm"
+        self.world = World(config=small_config(job={"spare_nodes": spares, "executor": executor}))
+        self.resumable = False
+
+    @rule(seconds=st.integers(1, 12))
+    def time_passes(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.world.move()
+            self.world.live_tick()
+
+    @rule(seconds=st.integers(1, 40))
+    def the_supervisor_sleeps(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.world.move()
+        self.world.open_eyes()
+
+    @rule(effects=st.integers(1, 6))
+    def the_supervisor_dies_soon(self, effects: int) -> None:
+        self.world.killed_after = self.world.effects + effects
+
+    @rule(number=NUMBERS)
+    def a_rank_is_killed(self, number: int) -> None:
+        self.world.kill_rank(number)
+
+    @rule(number=NUMBERS)
+    def a_rank_raises(self, number: int) -> None:
+        self.world.raise_in_rank(number, "odd")
+
+    @rule(number=NUMBERS)
+    def a_rank_hangs(self, number: int) -> None:
+        self.world.hang_rank(number)
+
+    @rule(number=NUMBERS)
+    def a_node_is_lost(self, number: int) -> None:
+        self.world.lose_node(number)
+
+    @rule(state=ENDS)
+    def the_system_ends_the_job(self, state: JobState) -> None:
+        self.world.end_job(state)
+
+    @rule()
+    def a_person_ends_the_job(self) -> None:
+        self.world.end_job(JobState.ENDED_CANCELLED)
+
+    @rule()
+    def the_time_limit_comes(self) -> None:
+        self.world.usr1 = True
+
+    @rule(silent=st.booleans())
+    def the_queue_falls_silent_or_answers(self, silent: bool) -> None:
+        self.world.queue_silent = silent
+
+    @rule(times=st.integers(1, 3))
+    def submissions_fail(self, times: int) -> None:
+        self.world.refuse_submissions = times
+
+    @rule(skew=st.sampled_from([-600.0, 0.0, 600.0]))
+    def the_clock_jumps(self, skew: float) -> None:
+        self.world.skew = skew
+
+    @rule(kind=st.sampled_from(list(RequestKind)))
+    def a_person_asks(self, kind: RequestKind) -> None:
+        self.world.ask(kind)
+
+    @invariant()
+    def never_two_jobs(self) -> None:
+        if hasattr(self, "world"):
+            assert self.world.most_jobs <= 1
+            assert self.world.submitted_after_end == 0
+
+    @invariant()
+    def the_state_can_be_told(self) -> None:
+        if hasattr(self, "world"):
+            facts = status(self.world.history, *self.world.look(), self.world.wall)
+            assert facts["ettr"] is None or 0 <= facts["ettr"] <= 1
+
+    def teardown(self) -> None:
+        """The faults stop."""
+        if not hasattr(self, "world"):
+            return
+        world = self.world
+        world.queue_silent, world.killed_after, world.refuse_submissions, world.usr1 = False, None, 0, False
+        state = world.run(2500)
+        assert state.final, (state, world.history.reason, world.kinds()[-10:])
+        assert not world.live_jobs
+        assert not world.requests
+        assert world.most_jobs <= 1
+        assert world.submitted_after_end == 0
+        if state is RunState.COMPLETED:
+            assert world.checkpoint is not None
+            assert world.checkpoint[0] == world.config.run.steps
+
+
+TestRuns = Runs.TestCase
+TestRuns.settings = settings(
+    max_examples=60,
+    stateful_step_count=25,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)

@@ -1,0 +1,173 @@
+"""tests/scenarios/*.json: history and observation in, verdict and actions out; a second tick adds nothing.
+
+A file has `config` (over the small one of these tests), `now`, `history` (events with their time as `at`),
+`observation`, and `expect`: `verdict`, `reason` (a part of it), `suspects` and `actions`, one line each.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from contract import events as ev
+from contract.control import Control
+from contract.history import History, apply
+from contract.states import ControlPhase, JobState
+from supervisor.core import actions as do
+from supervisor.core.decide import decide
+from supervisor.core.judge import judge
+from supervisor.core.observation import JobLook, Observation
+from supervisor.core.recovery import news, recovered
+from supervisor.core.unpack import observation_from
+from tests.supervisor.core.world import judged, small_config
+
+FILES = sorted((Path(__file__).parents[2] / "scenarios").glob("*.json"))
+
+
+def one_line(action: do.Action) -> str:  # noqa: PLR0911 - one line an action
+    match action:
+        case do.Submit():
+            return f"submit {action.attempt}" + (
+                f" without {','.join(action.exclude)}" if action.exclude else ""
+            )
+        case do.Prepare():
+            return f"prepare {action.attempt}.{action.generation} on {','.join(action.members)}"
+        case do.Go():
+            return f"go {action.attempt}.{action.generation} at {action.master}:{action.port}"
+        case do.SaveAndLeave():
+            return f"save {action.attempt}"
+        case do.Cancel():
+            return f"cancel {action.attempt}" + (" by force" if action.force else "")
+        case do.CloseAttempt():
+            return f"close {action.attempt} {action.job_state}"
+        case do.SetState():
+            return f"state {action.state}"
+        case do.Answer():
+            return f"answer {action.request.kind} {'ok' if action.ok else 'not ok'}"
+        case do.Tell():
+            return f"tell {action.alert.severity} {action.alert.key}"
+        case do.Wait():
+            return "wait"
+
+
+class Scenario:
+    def __init__(self, value: dict) -> None:
+        self.config = small_config(**value["config"])
+        self.now = value["now"]
+        self.observation = observation_from(value["observation"])
+        self.history = History()
+        self.seq = 0
+        for item in value["history"]:
+            kind = ev.KINDS[item["kind"]]
+            body = kind(**{key: tupled(part) for key, part in item.items() if key not in {"at", "kind"}})
+            self.add(body, item["at"])
+
+    def add(self, body: ev.Body, at: float | None = None) -> None:
+        self.seq += 1
+        event = ev.Event(seq=self.seq, time=self.now if at is None else at, epoch=1, body=body)
+        self.history = apply(self.history, event)
+
+    def tick(self):
+        for body in news(self.history, self.observation):
+            self.add(body)
+        verdict = judge(self.observation, self.history, self.config, self.now)
+        if verdict.failed and not self.known_failure():
+            self.add(judged(self.observation, verdict))
+        found = recovered(self.history, self.observation, self.now)
+        if found is not None:
+            self.add(found)
+        return verdict, decide(self.history, self.observation, verdict, self.config, self.now)
+
+    def known_failure(self) -> bool:
+        at = (self.observation.attempt, self.observation.generation)
+        return any(
+            generation.failure
+            for attempt in self.history.attempts
+            for generation in attempt.generations
+            if (attempt.number, generation.number) == at
+        )
+
+    def done(self, action: do.Action) -> None:
+        """The world after this action's effect."""
+        match action:
+            case do.Submit():
+                self.add(ev.AttemptIntended(attempt=action.attempt, tag="t", reason=action.reason))
+                self.add(ev.AttemptSubmitted(attempt=action.attempt, job_id="78"))
+                self.observation = Observation(
+                    attempt=action.attempt,
+                    generation=1,
+                    job=JobLook(state=JobState.PENDING, job_id="78"),
+                    control=Control(attempt=action.attempt, generation=1, phase=ControlPhase.PREPARE),
+                )
+            case do.Prepare():
+                self.add(
+                    ev.GenerationIntended(
+                        attempt=action.attempt,
+                        generation=action.generation,
+                        members=action.members,
+                        reason=action.reason,
+                    )
+                )
+                self.told(ControlPhase.PREPARE, action.generation, action.members)
+            case do.Go():
+                self.told(ControlPhase.GO, action.generation, action.members)
+            case do.SaveAndLeave():
+                self.told(ControlPhase.SAVE, self.observation.generation, self.observation.members)
+            case do.Cancel():
+                self.add(ev.CancelIntended(attempt=action.attempt, reason=action.reason))
+            case do.CloseAttempt():
+                self.add(
+                    ev.AttemptEnded(attempt=action.attempt, job_state=action.job_state, reason=action.reason)
+                )
+            case do.SetState():
+                self.add(ev.StateChanged(state=action.state, reason=action.reason))
+            case do.Answer():
+                left = tuple(item for item in self.observation.requests if item != action.request)
+                self.observation = replace(self.observation, requests=left)
+            case do.Tell():
+                self.add(action.alert)
+            case do.Wait():
+                pass
+
+    def told(self, phase: ControlPhase, generation: int, members: tuple[str, ...]) -> None:
+        control = Control(
+            attempt=self.observation.attempt, generation=generation, phase=phase, members=members
+        )
+        same = generation == self.observation.generation
+        self.observation = replace(
+            self.observation,
+            control=control,
+            generation=generation,
+            members=members,
+            exits=self.observation.exits if same else (),
+            watched_s=self.observation.watched_s if same else 0.0,
+            resume_step=self.observation.resume_step if same else None,
+        )
+
+
+def tupled(value):
+    return tuple(tupled(item) for item in value) if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_scenario(path: Path) -> None:
+    value = json.loads(path.read_text())
+    scenario, expect = Scenario(value), value["expect"]
+    verdict, actions = scenario.tick()
+    found = {
+        "verdict": verdict.kind,
+        "cause": verdict.cause,
+        "suspects": list(verdict.suspects),
+        "actions": [one_line(action) for action in actions],
+    }
+    assert found == {key: expect[key] for key in found}
+    assert expect["reason"] in verdict.reason
+    for action in actions:
+        scenario.done(action)
+    again = [one_line(action) for action in scenario.tick()[1] if not isinstance(action, do.Wait)]
+    assert again == expect.get("then", [])
+
+
+def test_there_are_scenarios() -> None:
+    assert len(FILES) >= 30

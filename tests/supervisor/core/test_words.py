@@ -1,0 +1,291 @@
+"""What people and programs read: alerts, recovery, status, story."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from contract import events as ev
+from contract.history import fold
+from contract.states import Cause, JobState, Phase, RunState, VerdictKind
+from supervisor.core import alerts
+from supervisor.core.causes import End, explain, normalised
+from supervisor.core.judge import judge
+from supervisor.core.observation import CheckpointLook, JobLook
+from supervisor.core.phrases import CAUSES, PHASES, STATES
+from supervisor.core.recovery import news, recovered
+from supervisor.core.status import status
+from supervisor.core.story import story
+from supervisor.core.text import size
+from supervisor.core.unpack import observation_from
+from supervisor.record import plain
+from tests.supervisor.core.make import (
+    BEGUN,
+    NOW,
+    bare,
+    control,
+    events,
+    exit_of,
+    failure,
+    history,
+    node,
+    seen,
+    worker,
+)
+from tests.supervisor.core.world import World, small_config, training
+
+CONFIG = small_config()
+SAVED = CheckpointLook(step=8, attempt=1, generation=1, path="c")
+
+
+def test_every_word_has_both_languages() -> None:
+    assert set(CAUSES) == {cause.value for cause in Cause}
+    assert set(PHASES) == {phase.word for phase in Phase}
+    assert set(STATES) == {state.value for state in RunState}
+
+
+def test_a_failure_alert_says_who_what_and_what_is_done() -> None:
+    hung = failure(
+        verdict="hung",
+        cause="hang",
+        reason="rank 1 on n1 stands still in forward after step 7 for 9.0 s",
+        limits={"phase": "forward", "idle_s": 9.0, "limit_s": 8.0},
+    )
+    found = alerts.failed(history(), CONFIG, hung, "in-place", SAVED)
+    assert found.text["zh"] == (
+        "【r】rank 1：卡住\n"
+        "rank 1（节点 n1） 停在前向阶段，9.0 秒 没有进展（上限 8.0 秒），第 7 步之后\n"
+        "处理：原地重启（第 2 次启动），从第 8 步的检查点继续\n"
+        "最后输出：RuntimeError: bug"
+    )
+    assert "restart in place (generation 2), from the checkpoint of step 8" in found.text["en"]
+    assert found.severity == "warning"
+
+
+def test_the_final_alert_has_the_last_line_a_fix_and_the_evidence() -> None:
+    config = small_config(run={"root": "/shared/runs"})
+    stop = alerts.Stop(en="twice", zh="两次")
+    found = alerts.stopped(history(), config, failure(cause="gpu-oom"), stop)
+    for text in ("RuntimeError: bug", "micro_batch_size", "/shared/runs/r/attempts/0001", "两次"):
+        assert text in found.text["zh"]
+    assert found.severity == "critical"
+
+
+@pytest.mark.parametrize("verdict", ["hung", "crashed", "refused", "node-lost", "saved", "ended"])
+@pytest.mark.parametrize("cause", ["hang", "launch", "signal"])
+def test_every_failure_has_a_sentence_in_both_languages_and_fits(verdict: str, cause: str) -> None:
+    item = failure(verdict=verdict, cause=cause, lines=("错" * 3000,), reason="r" * 5000)
+    for found in (
+        alerts.failed(history(), CONFIG, item, "attempt", None),
+        alerts.stopped(history(), CONFIG, item, alerts.Stop(en="x" * 3000, zh="x")),
+    ):
+        assert all(0 < size(text) <= 2000 for text in found.text.values())
+
+
+def test_broken_supervision_is_told_once() -> None:
+    found = alerts.broken(history(), "OSError: x")
+    assert found is not None
+    assert alerts.broken(history(found), "OSError: x") is None
+
+
+def test_the_time_lost_is_told_after_recovery() -> None:
+    body = ev.Recovered(
+        attempt=1,
+        generation=2,
+        step=9,
+        failed_attempt=1,
+        failed_generation=1,
+        detect_s=1.25,
+        restart_s=3.5,
+        repeated_steps=2,
+    )
+    text = alerts.recovered(history(), body).text["zh"]
+    assert "时间损失：4.8 秒（发现 1.2 秒，重启 3.5 秒）" in text
+    assert "重复训练：2 步" in text
+
+
+# --- causes
+
+
+def end(code: int = 1, **changes) -> End:
+    base = End(rank=0, node="n0", code=code, step=3, phase="forward", recorded=True)
+    return replace(base, **changes)
+
+
+def test_the_signature_survives_numbers_and_addresses() -> None:
+    first = explain(end(exception_type="RuntimeError", exception_text="bad value 17 at 0x7f3a11"))
+    second = explain(end(exception_type="RuntimeError", exception_text="bad value 99 at 0x7f9b22"))
+    other = explain(end(exception_type="RuntimeError", exception_text="worse value 99 at 0x7f9b22"))
+    assert first.signature == second.signature != other.signature
+
+
+def test_an_exception_that_was_only_printed_is_found() -> None:
+    lines = (
+        "Traceback (most recent call last):",
+        '  File "train.py", line 3, in <module>',
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "srun: error: n0: task 0: Exited with exit code 1",
+    )
+    found = explain(end(lines=lines))
+    assert (found.cause, "OutOfMemoryError" in found.signature) == (Cause.GPU_OOM, True)
+    assert found.what.endswith("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+def test_bugs_that_end_in_a_signal_can_be_deterministic() -> None:
+    assert explain(end(-11)).signature
+    assert not explain(end(-9)).signature
+
+
+def test_normalising_keeps_words() -> None:
+    assert normalised("step 12 of rank 3: deadbeef01 lost") == "step # of rank #: # lost"
+
+
+# --- recovery
+
+
+def later(**changes):
+    nodes = changes.pop("nodes", (node(0, generation=2), node(1, generation=2)))
+    return seen(nodes=nodes, generation=2, control=control(generation=2), resume_step=8, **changes)
+
+
+PAST = (failure(step=9), ev.GenerationIntended(attempt=1, generation=2, members=("n0", "n1"), reason="x"))
+
+
+def test_recovered_once_every_worker_has_done_a_new_step() -> None:
+    past = history(*PAST)
+    found = recovered(past, later(), NOW)
+    assert found is not None
+    assert (found.step, found.repeated_steps, found.restart_s) == (10, 1, NOW - past.open_failure.at)
+    slow = (node(0, generation=2), node(1, worker(1, step=8), generation=2))
+    assert recovered(past, later(nodes=slow), NOW) is None
+    assert recovered(past, later(nodes=(node(0, generation=2), bare(1, generation=2))), NOW) is None
+    assert recovered(history(), later(), NOW) is None
+    assert recovered(history(*PAST, failure(generation=2)), later(), NOW) is None, "it failed again at once"
+    assert recovered(history(failure()), seen(), NOW) is None, "the generation that failed"
+
+
+def test_a_persons_time_to_think_is_no_restart_time() -> None:
+    past = history(
+        failure(step=9),
+        ev.AttemptEnded(attempt=1, job_state="ended-failed", reason="x"),
+        ev.AttemptIntended(attempt=2, tag="t", reason="resumed by li"),
+    )
+    nodes = (node(0, attempt=2), node(1, attempt=2))
+    found = recovered(past, seen(*nodes, attempt=2, resume_step=8), NOW)
+    assert found.restart_s == NOW - past.newest.intended_at
+
+
+def test_news_in_order_and_only_once() -> None:
+    past = fold(events(*BEGUN[:3]))
+    bodies = news(past, seen(checkpoint=SAVED))
+    assert [type(body).__name__ for body in bodies] == [
+        "GenerationWent",
+        "GenerationResumed",
+        "CheckpointSeen",
+    ]
+    assert news(fold(events(*BEGUN[:3], *bodies)), seen(checkpoint=SAVED)) == ()
+
+
+def test_the_same_step_saved_again_is_no_progress() -> None:
+    known = ev.CheckpointSeen(step=8, attempt=1, generation=1)
+    assert news(history(known), seen(checkpoint=replace(SAVED, generation=2))) == ()
+    assert news(history(known), seen(checkpoint=replace(SAVED, step=4))) == (), "a damaged newest is no news"
+    assert news(history(known), seen(checkpoint=replace(SAVED, step=4, generation=2)))
+
+
+# --- status
+
+
+def test_status_has_the_promised_keys() -> None:
+    past, observation = history(failure()), seen(checkpoint=SAVED)
+    facts = status(past, observation, judge(observation, past, CONFIG, NOW), NOW)
+    assert list(facts) == [
+        "version",
+        "run",
+        "state",
+        "reason",
+        "step",
+        "target_step",
+        "attempts",
+        "ranks",
+        "newest_checkpoint",
+        "alerts",
+        "ettr",
+    ]
+    assert facts["newest_checkpoint"] == {"step": 8, "path": "c", "valid": True}
+    (attempt,) = facts["attempts"]
+    assert list(attempt) == ["number", "job_id", "nodes", "spares", "generations"]
+    (generation,) = attempt["generations"]
+    assert generation == {
+        "number": 1,
+        "verdict": "crashed",
+        "reason": failure().reason,
+        "suspects": [1],
+        "first_step": 0,
+        "last_step": 7,
+    }
+    assert facts["ranks"][1] == {"rank": 1, "node": "n1", "pid": 101, "phase": "forward", "step": 10}
+    json.dumps(facts, allow_nan=False)
+
+
+def test_status_before_the_first_attempt() -> None:
+    past = fold(events(BEGUN[0]))
+    observation = observation_from({"attempt": 0, "generation": 0, "job": {"state": "gone"}})
+    facts = status(past, observation, judge(observation, past, CONFIG, NOW), NOW)
+    assert (facts["state"], facts["step"], facts["attempts"], facts["ettr"]) == ("pending", None, [], None)
+
+
+def test_ettr_counts_what_was_lost() -> None:
+    world = World(config=small_config(run={"steps": 60}))
+    world.until(training)
+    observation, verdict = world.look()
+    assert status(world.history, observation, verdict, world.wall)["ettr"] == 1.0
+    world.until(lambda world: world.workers()[0].step >= 10)
+    world.kill_rank(0)
+    world.run()
+    observation, verdict = world.look()
+    facts = status(world.history, observation, verdict, world.wall)
+    (fault,) = world.history.faults
+    lost = fault.detect_s + fault.restart_s + fault.repeated_steps
+    assert facts["ettr"] == pytest.approx(1 - lost / 65, abs=0.03)
+    assert facts["state"] == "completed"
+
+
+# --- story and replay
+
+
+def test_the_story_tells_every_kind_in_both_languages() -> None:
+    world = World()
+    world.until(training)
+    world.kill_rank(1)
+    world.run()
+    for language, word in (("en", "was killed by SIGKILL"), ("zh", "进程被信号杀死")):
+        lines = story(world.journal, language)
+        assert any(word in line for line in lines)
+        assert lines[0].startswith("1970-01-12 13:46:40Z  ")
+    silent = {"AlertTried", "AlertDelivered"}
+    kinds = {kind for kind in ev.KINDS.values() if kind.__name__ not in silent}
+    from supervisor.core import story as module
+
+    assert set(module._TELLERS) == kinds
+
+
+def test_an_overtaken_supervisors_event_is_not_told() -> None:
+    found = [
+        ev.Event(seq=1, time=1.0, epoch=2, body=ev.StateChanged(state="running", reason="new")),
+        ev.Event(seq=2, time=2.0, epoch=1, body=ev.StateChanged(state="failed", reason="old")),
+    ]
+    assert len(story(found)) == 1
+
+
+def test_an_observation_comes_back_from_the_journal_and_is_judged_the_same() -> None:
+    nodes = (node(0, worker(0, exit_code=1, exit_age_s=2.0)), node(1))
+    observation = seen(
+        *nodes, exits=(exit_of(0, 1, exception_type="ValueError", exception_text="x"),), checkpoint=SAVED
+    )
+    again = observation_from(json.loads(json.dumps(plain(observation))))
+    first, second = (judge(item, history(), CONFIG, NOW) for item in (observation, again))
+    assert first == second
+    assert first.kind is VerdictKind.CRASHED
+    assert again.control == observation.control
+    assert again.job == JobLook(state=JobState.RUNNING, job_id="77")

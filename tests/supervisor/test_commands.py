@@ -1,0 +1,111 @@
+"""pause, resume, cancel, status and explain, with and without a supervisor."""
+
+import json
+
+import pytest
+
+from contract import events as ev
+from contract.metrics import merged
+from supervisor.demo.robot import Robot
+from tests.standin import expected_losses
+from tests.supervisor.conftest import bare_run, wait_for
+from tests.supervisor.place import Place, alive, bodies, history, wait_for_state, wait_for_step
+
+
+@pytest.fixture
+def place(tmp_path, robot: Robot):
+    made = Place(tmp_path, robot)
+    yield made
+    made.close()
+
+
+def test_pause_and_resume_with_a_supervisor(place) -> None:
+    run = place.submit("--step-time", "0.05", steps=50)
+    process = place.supervise("--until-done")
+    wait_for_step(run, 7)
+    done = place.ciuic("pause", run.run_id)
+    assert done.returncode == 0, done.stderr
+    wait_for_state(run, "paused")
+    wait_for(lambda: not alive(run))
+    assert process.wait(20) == 0  # paused is final: nothing is left to do
+    sent = place.robot.texts()
+    place.supervise()
+    wait_for(lambda: place.log.read_text().count("supervises") == 2)
+    done = place.ciuic("resume", run.run_id)
+    assert done.returncode == 0, done.stderr
+    wait_for_state(run, "completed")
+    assert [item.attempt for item in bodies(run, ev.AttemptSubmitted)] == [1, 2]
+    assert {step: row["loss"] for step, row in merged(run).items()} == expected_losses(50)
+    assert not any("崩溃" in text for text in sent)
+
+
+def test_pause_resume_and_cancel_without_a_supervisor(place) -> None:
+    run = place.submit("--step-time", "0.05", steps=5000)
+    wait_for_step(run, 7)
+    done = place.ciuic("pause", run.run_id)
+    assert done.returncode == 0, done.stderr
+    assert history(run).state == "paused"
+    assert not alive(run)
+    saved = history(run).newest_checkpoint.step
+    assert saved >= 7
+    done = place.ciuic("resume", run.run_id)
+    assert done.returncode == 0, done.stderr
+    assert [item.attempt for item in bodies(run, ev.AttemptSubmitted)] == [1, 2]
+    wait_for_step(run, saved + 2, attempt=2)
+    done = place.ciuic("cancel", run.run_id)
+    assert done.returncode == 0, done.stderr
+    assert history(run).state == "cancelled"
+    assert not alive(run)
+
+
+def test_cancel_with_a_supervisor(place) -> None:
+    run = place.submit("--step-time", "0.05", steps=5000)
+    process = place.supervise("--until-done")
+    wait_for_step(run, 3)
+    assert place.ciuic("cancel", run.run_id).returncode == 0
+    wait_for_state(run, "cancelled")
+    assert process.wait(30) == 0
+    assert not alive(run)
+
+
+def test_looking_changes_nothing(place) -> None:
+    run = place.submit("--step-time", "0.02", steps=10)
+    assert place.supervise("--until-done").wait(60) == 0
+    before = sorted((path, path.stat().st_mtime_ns) for path in place.root.path.rglob("*"))
+    facts = place.facts(run)
+    assert (facts["state"], facts["step"], facts["target_step"]) == ("completed", 10, 10)
+    assert facts["newest_checkpoint"]["step"] == 10
+    rows = json.loads(place.ciuic("status", "--json").stdout)["runs"]
+    assert [row["run"] for row in rows] == [run.run_id]
+    assert "attempts" not in rows[0]
+    table = place.ciuic("status", "--lang", "zh").stdout
+    assert "已完成" in table
+    detail = place.ciuic("status", run.run_id[:12])
+    assert "Finished" in detail.stdout
+    story = place.ciuic("explain", run.run_id)
+    assert story.returncode == 0
+    assert "attempt 1" in story.stdout
+    assert json.loads(place.ciuic("explain", run.run_id, "--json").stdout)["run"] == run.run_id
+    lines = place.ciuic("logs", run.run_id).stdout.splitlines()
+    assert any("starts at step 0" in line for line in lines)
+    assert len(place.ciuic("logs", run.run_id, "--tail", "2").stdout.splitlines()) == 2
+    assert sorted((path, path.stat().st_mtime_ns) for path in place.root.path.rglob("*")) == before
+
+
+def test_an_unknown_run_names_the_nearest(place) -> None:
+    bare_run(place.root, "tiny-1")
+    bare_run(place.root, "tiny-2")
+    for command in ("status", "explain", "logs", "checkpoints", "pause"):
+        done = place.ciuic(command, "tiny-3")
+        assert done.returncode == 1
+        assert "nearest: tiny-" in done.stderr
+    done = place.ciuic("status", "tiny")
+    assert done.returncode == 1
+    assert "tiny-1, tiny-2" in done.stderr
+
+
+def test_no_runs_is_a_sentence(place) -> None:
+    done = place.ciuic("status")
+    assert done.returncode == 0
+    assert "No runs under" in done.stdout
+    assert "No supervisor" in done.stderr
