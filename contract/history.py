@@ -45,6 +45,7 @@ class AttemptHistory:
     cancel: ev.CancelIntended | None = None
     cancelled_at: float | None = None
     ended: ev.AttemptEnded | None = None
+    ended_at: float | None = None
     generations: tuple[GenerationHistory, ...] = ()
 
     @property
@@ -188,8 +189,7 @@ def _cancel_intended(history: History, body: ev.CancelIntended, at: float) -> Hi
 
 
 def _attempt_ended(history: History, body: ev.AttemptEnded, at: float) -> History:
-    del at
-    return _on_attempt(history, body.attempt, lambda item: replace(item, ended=body))
+    return _on_attempt(history, body.attempt, lambda item: replace(item, ended=body, ended_at=at))
 
 
 def _on_generation(

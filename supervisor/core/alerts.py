@@ -15,7 +15,7 @@ from supervisor.core import failure_words
 from supervisor.core.budget import Stop
 from supervisor.core.observation import CheckpointLook
 from supervisor.core.phrases import CAUSES, FIXES, word
-from supervisor.core.text import cut, one_line
+from supervisor.core.text import cut, duration, one_line
 
 _TEXT_BYTES = 1900  # the robot takes 2,048; a mark and a note may be added on the way out
 _PLANNED = frozenset({Cause.TIME_LIMIT, Cause.PREEMPTED})
@@ -130,7 +130,7 @@ def recovered(history: History, found: Recovered) -> AlertQueued:
 
 def completed(history: History, step: int, now: float) -> AlertQueued:
     """The target is reached."""
-    faults, hours = len(history.faults), max(0.0, now - history.created_at) / 3600
+    faults, seconds = len(history.faults), max(0.0, now - history.created_at)
     return _alert(
         history,
         key="completed",
@@ -138,8 +138,10 @@ def completed(history: History, step: int, now: float) -> AlertQueued:
         severity="info",
         titles=("训练完成", "completed"),
         lines=(
-            [f"训练已完成，共 {step} 步，历时 {hours:.1f} 小时，期间自动恢复 {faults} 次。"],
-            [f"Completed at step {step} after {hours:.1f} h, with {faults} recoveries on the way."],
+            [f"训练已完成，共 {step} 步，历时 {duration(seconds, 'zh')}，期间自动恢复 {faults} 次。"],
+            [
+                f"Completed at step {step} after {duration(seconds, 'en')}, with {faults} recoveries on the way."
+            ],
         ),
     )
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from contract.events import Judged
-from contract.states import VerdictKind
+from contract.states import Cause, VerdictKind
 from supervisor.core.look import some
 from supervisor.core.phrases import CAUSES, PHASES, word
 
@@ -31,11 +31,12 @@ def _hung(failure: Judged) -> str:
     if failure.cause != "hang":
         return f"{_where(failure)} 在 {limit} 内没有启动：{failure.limits.get('what', '')}"
     idle = _seconds(failure.limits.get("idle_s"))
-    return f"{_where(failure)} 停在{_phase(failure)}阶段，{idle} 没有进展（上限 {limit}），{_step(failure)}"
+    stopped = "，进程被信号暂停" if failure.limits.get("os_state") == "T" else ""
+    return f"{_where(failure)}停在{_phase(failure)}阶段，{idle}没有进展{stopped}（上限 {limit}），{_step(failure)}"
 
 
 def _crashed(failure: Judged) -> str:
-    return f"{_where(failure)} 退出：{_what(failure)}（{_phase(failure)}阶段，{_step(failure)}）"
+    return f"{_where(failure)}退出：{_what(failure)}（{_phase(failure)}阶段，{_step(failure)}）"
 
 
 def _lost(failure: Judged) -> str:
@@ -77,13 +78,15 @@ def _where(failure: Judged) -> str:
     nodes = f"节点 {some(failure.nodes)}" if failure.nodes else ""
     if failure.verdict == VerdictKind.NODE_LOST or not ranks:
         return nodes or "各节点"
-    return f"{ranks}（{nodes}）" if nodes else ranks
+    return f"{ranks}（{nodes}）" if nodes else f"{ranks} "
 
 
 def _what(failure: Judged) -> str:
-    cause = word(CAUSES, failure.cause, "zh")
     what = str(failure.limits.get("what", "")) or failure.reason
-    return f"{cause}，{what}"
+    killed_by = what.removeprefix("was killed by ")
+    if failure.cause == Cause.SIGNAL and killed_by != what:
+        return f"被 {killed_by} 杀死"
+    return f"{word(CAUSES, failure.cause, 'zh')}，{what}"
 
 
 def _step(failure: Judged) -> str:

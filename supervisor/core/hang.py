@@ -75,6 +75,7 @@ def _hung(look: Look, suspects: list[tuple[NodeSeen, WorkerBeat]], limit: Limit)
         limits={
             "phase": phase,
             "idle_s": worker.idle_s,
+            "os_state": worker.os_state,
             "watched_s": look.observation.watched_s,
             **limit.facts(),
         },

@@ -51,10 +51,12 @@ def _began(attempt: AttemptHistory) -> float | None:
 
 
 def _last_moment(attempt: AttemptHistory, history: History) -> float | None:
-    """The journal's fold keeps no time for the end of a job: its last failure's, or that of the run's final state."""
+    """When the attempt stopped training: its last failure, the end of its job, or the run's final state."""
     newest = attempt.newest
     if newest is not None and newest.failed_at is not None:
         return newest.failed_at
+    if attempt.ended_at is not None:
+        return attempt.ended_at
     is_last = history.newest is not None and history.newest.number == attempt.number
     return history.state_at if is_last and history.state.final else None
 

@@ -21,3 +21,16 @@ def cut(text: str, limit: int, note: str = CUT) -> str:
 def one_line(text: str, limit: int = 300) -> str:
     """The text as one line without control characters, in so many bytes."""
     return cut(" ".join("".join(char if char.isprintable() else " " for char in text).split()), limit)
+
+
+def duration(seconds: float, language: str) -> str:
+    """A length of time as people say it: 48 seconds, 12.5 minutes, 3.1 hours, 2.4 days."""
+    units = (
+        (86_400.0 * 2, 86_400.0, "天", "days"),
+        (7200.0, 3600.0, "小时", "h"),
+        (120.0, 60.0, "分钟", "min"),
+    )
+    for least, unit, chinese, english in units:
+        if seconds >= least:
+            return f"{seconds / unit:.1f} {chinese if language == 'zh' else english}"
+    return f"{seconds:.0f} {'秒' if language == 'zh' else 's'}"

@@ -54,7 +54,7 @@ def test_a_failure_alert_says_who_what_and_what_is_done() -> None:
     found = alerts.failed(history(), CONFIG, hung, "in-place", SAVED)
     assert found.text["zh"] == (
         "【r】rank 1：卡住\n"
-        "rank 1（节点 n1） 停在前向阶段，9.0 秒 没有进展（上限 8.0 秒），第 7 步之后\n"
+        "rank 1（节点 n1）停在前向阶段，9.0 秒没有进展（上限 8.0 秒），第 7 步之后\n"
         "处理：原地重启（第 2 次启动），从第 8 步的检查点继续\n"
         "最后输出：RuntimeError: bug"
     )
