@@ -7,10 +7,11 @@ CONFIG ?= configs/tiny-local.toml
 export PYTHONSAFEPATH := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo submit supervise status test test-quick test-full check fix bench clean
+.PHONY: help setup demo submit supervise status slurm-up slurm-down slurm-kill-node slurm-start-node test test-quick \
+        test-full check fix bench clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
 setup: $(STAMP) ## make .venv with the pinned packages and build DeepSpeed's CPU operators once
 
@@ -29,6 +30,18 @@ supervise: $(STAMP) ## the supervisor, in the foreground
 
 status: $(STAMP) ## all runs, one line each
 	@$(BIN)/ciuic status
+
+slurm-up: ## a real Slurm on this machine (four nodes, Debian's packages); prints the export line to copy
+	@$(PYTHON) -P tests/cluster/slurm_cluster.py up
+
+slurm-down: ## end it, and everything that it runs
+	@$(PYTHON) -P tests/cluster/slurm_cluster.py down
+
+slurm-kill-node: ## make slurm-kill-node NODE=n2 [KEEP=1]: SIGKILL a node daemon with its processes (KEEP=1: without)
+	@$(PYTHON) -P tests/cluster/slurm_cluster.py kill-node "$(NODE)" $(if $(KEEP),--keep)
+
+slurm-start-node: ## make slurm-start-node NODE=n2: bring the node back
+	@$(PYTHON) -P tests/cluster/slurm_cluster.py start-node "$(NODE)"
 
 test: $(STAMP) ## what fits 25 minutes on two cores; says what it skipped
 	@$(BIN)/python -P -m pytest -m "not slow"

@@ -19,12 +19,18 @@ if [ ! -x "$VENV/bin/python" ]; then
   echo "setup: making $VENV"
   "$PYTHON" -m venv "$VENV"
 fi
+log="$VENV/setup.log"
+: >"$log"
+quietly() { "$@" >>"$log" 2>&1 || { tail -n 30 "$log" >&2; fail "this failed: $* (all of it: $log)"; }; }
+pip() { quietly "$VENV/bin/python" -m pip install --disable-pip-version-check -c constraints.txt "$@"; }
+
 echo "setup: installing pinned packages (a minute or two)"
 # torch first and pinned: without the pin another package's range could pull a much larger build.
-"$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools ninja torch
-"$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train,dev]'
-echo "setup: building DeepSpeed's CPU operators"
-"$VENV/bin/python" -P -m trainer.ops
+pip setuptools ninja torch
+pip -e '.[train,dev]'
+echo "setup: building DeepSpeed's CPU operators once"
+export TORCH_EXTENSIONS_DIR="$PWD/$VENV/share/ciuic/torch_extensions"
+quietly "$VENV/bin/python" -P -m trainer.ops
 echo "setup: preparing the small corpus (Python's standard library) in data/stdlib"
-"$VENV/bin/ciuic" trainer prepare-data data/stdlib --stdlib --cap-mb 8
+quietly "$VENV/bin/ciuic" trainer prepare-data data/stdlib --stdlib --cap-mb 8
 echo "setup: ready after $((SECONDS - started)) s"
