@@ -18,6 +18,8 @@ from contract.states import AgentPhase, Phase
 SIZE = 8192
 _MAGIC = b"CIUICBT1"
 _HEADER = len(_MAGIC) + 16  # magic, 8 hex digits of length, 8 of CRC-32
+_PHASES = {phase.word: phase for phase in Phase}
+_AGENT_PHASES = {phase.value: phase for phase in AgentPhase}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +101,6 @@ def decode(data: bytes) -> Beat | None:
 
 
 def _beat(value: dict[str, Any]) -> Beat:
-    names = {name.word: name for name in Phase}
-    phases = {phase.value: phase for phase in AgentPhase}
     workers = tuple(
         WorkerBeat(
             rank=item["rank"],
@@ -108,7 +108,7 @@ def _beat(value: dict[str, Any]) -> Beat:
             pid=item["pid"],
             step=item["step"],
             micro_step=item["micro_step"],
-            phase=names.get(item["phase"], Phase.UNKNOWN),
+            phase=_PHASES.get(item["phase"], Phase.UNKNOWN),
             loss=math.nan if item["loss"] is None else item["loss"],
             tokens=item["tokens"],
             idle_s=item["idle_s"],
@@ -123,7 +123,7 @@ def _beat(value: dict[str, Any]) -> Beat:
         attempt=value["attempt"],
         generation=value["generation"],
         sequence=value["sequence"],
-        phase=phases.get(value["phase"], AgentPhase.UNKNOWN),
+        phase=_AGENT_PHASES.get(value["phase"], AgentPhase.UNKNOWN),
         pid=value["pid"],
         host=value["host"],
         ready_for=value["ready_for"],

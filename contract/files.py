@@ -112,6 +112,12 @@ class FileLock:
     def held(self) -> bool:
         return self._descriptor is not None
 
+    def fileno(self) -> int:
+        """The descriptor that holds it, to be passed to a child: then the lock lives as long as either of us."""
+        if self._descriptor is None:
+            raise ValueError(f"{self.path}: the lock is not held")
+        return self._descriptor
+
     def acquire(self, text: str = "") -> bool:
         """Take the lock without waiting. True if we hold it now; `text` (who we are) becomes the content."""
         if self._descriptor is not None:

@@ -3,15 +3,16 @@
 import contextlib
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from contract.beat import Beat, read_beat
 from contract.config import RunConfig
+from contract.control import read_claim
 from contract.files import lock_is_held
 from contract.layout import RunDir
 from contract.states import ExitCode, JobState
-from slurm import processes, squeue
+from slurm import nodes, processes, squeue
 from slurm.job import JobRecord, read_job
 from slurm.request import attempt_tag
 
@@ -31,12 +32,20 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class JobSeen:
-    """What the queue says of one job. `exit`: its exit code as the queue writes it, "" when it does not know."""
+    """What the queue says of one job. `exit`: its exit code as the queue writes it, "" when it does not know.
+
+    `nodes`: those that it has, or, while it is ending, has not given back yet; () where the queue does not tell.
+    `dead`: of these, the ones that do not answer the queue; asked for while the job is ending or when a node ended it.
+    `failed`: nodes that could not start their part of it (a failed prolog).
+    """
 
     state: JobState
     reason: str = ""
     job_id: str = ""
     exit: str = ""
+    nodes: tuple[str, ...] = ()
+    dead: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
 
 
 class QueueClient(Protocol):
@@ -125,17 +134,18 @@ class SlurmQueue:
                 job.key: JobSeen(state=JobState.UNKNOWN, reason="squeue gave no answer", job_id=job.job_id)
                 for job in jobs
             }
-        by_id = {row.job_id: row for row in rows}
-        by_tag = {row.comment: row for row in rows}
-        return {job.key: self._seen(job, by_id, by_tag) for job in jobs}
+        return {job.key: self._seen(job, rows) for job in jobs}
 
     def cancel(self, job: Job, *, force: bool) -> None:
         how = ["--signal=KILL", "--full"] if force else []
-        if job.job_id:
-            self._ask(["scancel", *how, job.job_id])
+        # A submission in doubt may have got in twice: nothing that carries the attempt's tag may stay.
+        others = [row.job_id for row in of_attempt(job, squeue.list_jobs(self._ask) or []) if row.state.alive]
+        ids = list(dict.fromkeys([*([job.job_id] if job.job_id else []), *others]))
+        if ids:
+            self._ask(["scancel", *how, *ids])
 
-    def _seen(self, job: Job, by_id: Mapping[str, squeue.Row], by_tag: Mapping[str, squeue.Row]) -> JobSeen:
-        row = by_id.get(job.job_id) or by_tag.get(attempt_tag(job.run.run_id, job.attempt))
+    def _seen(self, job: Job, rows: Sequence[squeue.Row]) -> JobSeen:
+        row = _choose(job, of_attempt(job, rows))
         if row is not None and row.state.ended:  # squeue does not tell the exit code
             row = squeue.show_job(row.job_id, self._ask) or row
         if row is None and job.job_id:
@@ -144,4 +154,53 @@ class SlurmQueue:
                 return JobSeen(state=JobState.UNKNOWN, reason="scontrol gave no answer", job_id=job.job_id)
         if row is None:
             return JobSeen(state=JobState.GONE, reason="no job with the attempt's tag")
-        return JobSeen(state=row.state, reason=row.reason, job_id=row.job_id, exit=row.exit)
+        seen = JobSeen(
+            state=row.state,
+            reason=row.reason,
+            job_id=row.job_id,
+            exit=row.exit,
+            nodes=row.nodes,
+            dead=self._dead(row),
+        )
+        return self._cancelled_by_prolog(job, seen) if row.state is JobState.ENDED_CANCELLED else seen
+
+    def _cancelled_by_prolog(self, job: Job, seen: JobSeen) -> JobSeen:
+        """A job that must not be requeued is cancelled by Slurm when a prolog fails: that is nobody's wish.
+
+        The node is drained with that reason; where an agent of ours has come to life the prolog had passed.
+        """
+        known = nodes.list_nodes(names=seen.nodes, ask=self._ask) or {} if seen.nodes else {}
+        failed = tuple(
+            name
+            for name in seen.nodes
+            if name in known
+            and known[name].failed_prolog
+            and not job.run.attempt(job.attempt).alive_of(name).exists()
+        )
+        if not failed:
+            return seen
+        reason = f"{seen.reason}, by Slurm: the prolog failed on {', '.join(failed)}"
+        return replace(seen, state=JobState.ENDED_FAILED, reason=reason, failed=failed)
+
+    def _dead(self, row: squeue.Row) -> tuple[str, ...]:
+        if row.state not in {JobState.ENDING, JobState.ENDED_NODE} or not row.nodes:
+            return ()
+        known = nodes.list_nodes(names=row.nodes, ask=self._ask) or {}
+        return tuple(name for name in row.nodes if name in known and not known[name].responds)
+
+
+def of_attempt(job: Job, rows: Sequence[squeue.Row]) -> list[squeue.Row]:
+    """The rows of this attempt: by its job id or by its tag. More than one after a submission that seemed to fail."""
+    tag = attempt_tag(job.run.run_id, job.attempt)
+    return [row for row in rows if row.comment == tag or (job.job_id and row.job_id == job.job_id)]
+
+
+def _choose(job: Job, rows: Sequence[squeue.Row]) -> squeue.Row | None:
+    """The one that stands for the attempt: a live one before one that is over, the claimed one before all others."""
+    if len(rows) < 2:
+        return rows[0] if rows else None
+    claimed = ""
+    with contextlib.suppress(OSError, ValueError):
+        claim = read_claim(job.run, job.attempt)
+        claimed = claim.job_id if claim else ""
+    return min(rows, key=lambda row: (not row.state.alive, row.job_id != claimed, row.job_id != job.job_id))

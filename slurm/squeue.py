@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from contract.states import JobState
+from slurm import hostlist
 
 TIMEOUT_S = 30.0  # a silent controller makes the clients wait about 10 s by themselves
 
@@ -45,8 +46,8 @@ STATES: Mapping[str, JobState] = {
 # Reasons of a pending job that no waiting clears.
 _HELD = re.compile(
     r"JobHeld|JobHoldMaxRequeue|DependencyNeverSatisfied|BadConstraints|Partition(Node|Time)Limit|AccountNotAllowed"
-    r"|InvalidAccount|InvalidQOS|QOSNotAllowed|ReservationDeleted|launch.failed|Prolog|requeued held"
-    r"|(AssocMax|QOSMax)\w*PerJob",
+    r"|Partition(Down|Inactive)|InvalidAccount|InvalidQOS|QOSNotAllowed|ReservationDeleted|launch.failed|launch.failure"
+    r"|Prolog|requeued.(held|in)|(AssocMax|QOSMax)\w*PerJob|QOSMin\w*|(QOS|Association)TimeLimit|QOSResourceLimit",
     re.IGNORECASE,
 )
 
@@ -65,11 +66,12 @@ Ask = Callable[[Sequence[str]], Answer | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One job as squeue (or scontrol, sacct) shows it."""
+    """One job as squeue (or scontrol, sacct) shows it. `nodes`: those that it has, or has not given back yet."""
 
     job_id: str
     state: JobState
     reason: str
+    nodes: tuple[str, ...] = ()
     name: str = ""
     comment: str = ""
     exit: str = ""
@@ -88,7 +90,7 @@ def ask(command: Sequence[str]) -> Answer | None:
     clean = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("SQUEUE_", "SACCT_", "SCANCEL_"))
+        if not name.startswith(("SQUEUE_", "SACCT_", "SCANCEL_", "SINFO_"))
     }
     try:
         done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, env=clean, check=False)
@@ -103,22 +105,28 @@ def ask(command: Sequence[str]) -> Answer | None:
 
 def list_jobs(ask: Ask = ask) -> list[Row] | None:
     """All jobs of this user that the controller remembers; None when it gave no reliable answer."""
-    answer = ask(["squeue", "--me", "-h", "-t", "all", "-r", "-o", "%i|%T|%r|%j|%k"])
+    answer = ask(["squeue", "--me", "-h", "-t", "all", "-r", "-o", "%i|%T|%r|%N|%j|%k"])
     if answer is None or answer.code != 0:
         return None
     return parse_squeue(answer.out)
 
 
 def parse_squeue(text: str) -> list[Row]:
-    """Rows of `%i|%T|%r|%j|%k`; lines that are not such rows (banners) are left out."""
+    """Rows of `%i|%T|%r|%N|%j|%k`; lines that are not such rows (banners) are left out. People's text comes last."""
     rows = []
     for line in text.splitlines():
-        parts = line.strip().split("|", 4)
-        if len(parts) == 5 and parts[0]:
-            job_id, word, reason, name, comment = parts
-            state = state_of(word, reason)
+        parts = line.strip().split("|", 5)
+        if len(parts) == 6 and parts[0]:
+            job_id, word, reason, nodes, name, comment = parts
             rows.append(
-                Row(job_id=job_id, state=state, reason=_reason(word, reason), name=name, comment=comment)
+                Row(
+                    job_id=job_id,
+                    state=state_of(word, reason),
+                    reason=_reason(word, reason),
+                    nodes=hostlist.expand(nodes),
+                    name=name,
+                    comment=comment,
+                )
             )
     return rows
 
@@ -139,7 +147,7 @@ def show_job(job_id: str, ask: Ask = ask) -> Row | None:
 
 def parse_scontrol(text: str) -> Row | None:
     """The job in one line of `scontrol -o show job`."""
-    found = dict(re.findall(r"(?:^|\s)(JobId|JobState|Reason|ExitCode|JobName)=(\S*)", text))
+    found = dict(re.findall(r"(?:^|\s)(JobId|JobState|Reason|ExitCode|JobName|NodeList)=(\S*)", text))
     if "JobId" not in found or "JobState" not in found:
         return None
     word, reason = found["JobState"], found.get("Reason", "")
@@ -147,6 +155,7 @@ def parse_scontrol(text: str) -> Row | None:
         job_id=found["JobId"],
         state=state_of(word, reason),
         reason=_reason(word, reason),
+        nodes=hostlist.expand(found.get("NodeList", "")),
         name=found.get("JobName", ""),
         exit=found.get("ExitCode", ""),
     )

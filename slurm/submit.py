@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,12 +14,12 @@ from typing import Any
 
 from contract.config import RunConfig, dump
 from contract.control import read_claim
+from contract.files import FileLock, lock_is_held
 from contract.layout import RunDir
 from slurm import processes, squeue
 from slurm.job import JobRecord, read_job, write_job
 from slurm.request import attempt_tag
 
-SUBMIT_TIMEOUT_S = 90.0
 # What sbatch says when asking again cannot help. Compared in lower case.
 _PERMANENT = (
     "invalid partition",
@@ -36,6 +37,11 @@ _PERMANENT = (
     "invalid feature",
     "invalid generic resource",
     "invalid wckey",
+    "reservation is invalid",
+    "time limit is invalid",
+    "invalid trackable resource",
+    "memory specification can not be satisfied",
+    "invalid license",
     'could not detect "srun"',
 )
 # What it says when the job may have got in all the same.
@@ -84,7 +90,7 @@ def submit_attempt(
     config: RunConfig,
     attempt: int,
     exclude: Sequence[str] = (),
-    timeout_s: float = SUBMIT_TIMEOUT_S,
+    timeout_s: float | None = None,
 ) -> Submitted | SubmitFailed:
     """Hand in this attempt. The caller has journalled the intent and holds the run's lock.
 
@@ -93,14 +99,20 @@ def submit_attempt(
     place = run.attempt(attempt)
     tag = attempt_tag(run.run_id, attempt)
     executor = config.job.executor
+    timeout_s = config.supervisor.submit_timeout_s if timeout_s is None else timeout_s
+    lock = FileLock(_lock_of(run, attempt))
     try:
         place.submission.mkdir(parents=True, exist_ok=True)
+        if not lock.acquire(f"submission by pid {os.getpid()}\n"):
+            return SubmitFailed(reason="an earlier submission of this attempt is still at work", doubtful=True)
         write_job(run, attempt, tag=tag, executor=executor, job_id="")
-        answer = _run_submitter(run, attempt, exclude, timeout_s)
+        answer = _run_submitter(run, attempt, exclude, lock, patience=(timeout_s, executor == "slurm"))
     except subprocess.TimeoutExpired:
         return SubmitFailed(reason=f"the submission gave no answer within {timeout_s:.0f} s", doubtful=True)
     except OSError as error:
         return SubmitFailed(reason=f"the submission could not be started: {error}")
+    finally:
+        lock.release()
     if "job_id" not in answer:
         return classify(str(answer.get("error", "the submitter gave no reason")))
     job_id = str(answer["job_id"])
@@ -124,12 +136,16 @@ def find_attempt(run: RunDir, attempt: int) -> Found:
         return Found(finding=Finding.UNKNOWN, reason=str(error))
     if record is None:
         return Found(finding=Finding.ABSENT, reason="it was never handed in")
-    if record.executor == "slurm":
-        return _find_in_slurm(record.tag)
+    if lock_is_held(_lock_of(run, attempt)):  # its supervisor was killed, and the submitter lives on
+        return Found(finding=Finding.UNKNOWN, reason="its submission is still at work")
     claim = read_claim(run, attempt)
     if claim is not None:  # it ran, or runs: even if nothing of it is left, its number is used up
         return Found(finding=Finding.FOUND, job_id=record.job_id or claim.job_id)
-    return _find_in_slurm(record.tag) if record.executor == "slurm" else _find_here(run, attempt, record)
+    if record.executor == "local":
+        return _find_here(run, attempt, record)
+    if record.job_id:
+        return Found(finding=Finding.FOUND, job_id=record.job_id)
+    return _find_in_slurm(record.tag)
 
 
 def render_dry_run(run: RunDir, config: RunConfig) -> str:
@@ -160,8 +176,19 @@ def submitter_environment(environment: Mapping[str, str] = os.environ) -> dict[s
     return kept | {"PYTHONSAFEPATH": "1", "SUBMITIT_PREEMPT_SIGNAL": "USR1"}
 
 
-def _run_submitter(run: RunDir, attempt: int, exclude: Sequence[str], timeout_s: float) -> dict[str, Any]:
-    """Start the submitter in a session of its own; its output goes to files, because a local job inherits them."""
+def _lock_of(run: RunDir, attempt: int) -> Path:
+    """Held by whoever submits, and by the submitter itself: it may outlive a supervisor that is killed meanwhile."""
+    return run.attempt(attempt).submission / "lock"
+
+
+def _run_submitter(
+    run: RunDir, attempt: int, exclude: Sequence[str], lock: FileLock, *, patience: tuple[float, bool]
+) -> dict[str, Any]:
+    """Start the submitter in a session of its own; its output goes to files, because a local job inherits them.
+
+    `patience`: how long it may take (s), and whether what it has started dies with it then.
+    """
+    timeout_s, whole = patience
     folder = run.attempt(attempt).submission
     command = [sys.executable, "-P", "-m", "slurm.submitter", "submit", str(run.path), str(attempt), *exclude]
     out, err = folder / "submitter.out", folder / "submitter.err"
@@ -174,11 +201,15 @@ def _run_submitter(run: RunDir, attempt: int, exclude: Sequence[str], timeout_s:
             cwd=run.path,
             env=submitter_environment(),
             start_new_session=True,
+            pass_fds=(lock.fileno(),),
         )
         try:
             process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            process.kill()  # the submitter alone: what it has started must not die by our impatience
+            # An sbatch that is left alone could hand the job in minutes later. A local job must live on.
+            if whole:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
             process.wait()
             raise
     return _answer(out, err, process.returncode)
@@ -210,7 +241,7 @@ def _find_in_slurm(tag: str) -> Found:
     rows = squeue.list_jobs()
     if rows is None:
         return Found(finding=Finding.UNKNOWN, reason="Slurm gave no answer")
-    ids = [row.job_id for row in rows if row.comment == tag]
-    if ids:
-        return Found(finding=Finding.FOUND, job_id=ids[0])
+    ours = sorted((row for row in rows if row.comment == tag), key=lambda row: not row.state.alive)
+    if ours:
+        return Found(finding=Finding.FOUND, job_id=ours[0].job_id)
     return Found(finding=Finding.ABSENT, reason=f"no job with the comment {tag}")

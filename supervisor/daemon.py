@@ -1,8 +1,6 @@
 """The daemon: finds the runs under a root and gives each its rounds. Its end leaves every job alone."""
 
 import os
-import signal
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ from contract.layout import Root
 from supervisor.adapters.courier import Courier
 from supervisor.adapters.leadership import Leadership, OvertakenError
 from supervisor.adapters.queues import Queues
+from supervisor.adapters.stop import StopSignal
 from supervisor.adapters.systemd import Notifier
 from supervisor.adapters.wecom import TIMEOUT_S
 from supervisor.choose import runs_under
@@ -40,7 +39,6 @@ class Daemon:
         self._root = root
         self._leadership = leadership
         self._options = options
-        self._stop = threading.Event()
         self._notify = Notifier()
         self._courier = Courier()
         self._runs: dict[str, Supervision] = {}
@@ -52,13 +50,13 @@ class Daemon:
         self._world.say(f"supervises {self._root.path} (epoch {self._leadership.epoch}, pid {os.getpid()})")
         began = time.monotonic()
         try:
-            with _CleanEnd(self._stop):
-                while not self._stop.is_set():
-                    self._rounds()
+            with StopSignal() as stop:
+                while not stop.asked:
+                    self._rounds(stop)
                     if self._finished(time.monotonic() - began):
                         break
-                    self._stop.wait(self._pause())
-            self._end()
+                    stop.wait(self._pause())
+                self._end()
         except OvertakenError as error:
             self._world.say(str(error))
             return 1
@@ -66,13 +64,13 @@ class Daemon:
             self._leadership.release()
         return 0
 
-    def _rounds(self) -> None:
+    def _rounds(self, stop: StopSignal) -> None:
         """One pass over all runs that are due."""
         self._leadership.check()
         self._leadership.beat()
         self._discover()
         for supervision in self._runs.values():
-            if time.monotonic() >= supervision.due_at and not self._stop.is_set():
+            if time.monotonic() >= supervision.due_at and not stop.asked:
                 supervision.tick()
         active = sum(supervision.active for supervision in self._runs.values())
         self._notify("READY=1", "WATCHDOG=1", f"STATUS={active} of {len(self._runs)} runs in care")
@@ -132,19 +130,3 @@ def our_version() -> str:
         return version("ciuic")
     except PackageNotFoundError:
         return "unknown"
-
-
-class _CleanEnd:
-    """SIGTERM and SIGINT ask for a clean end while this is open; afterwards they are what they were."""
-
-    def __init__(self, stop: threading.Event) -> None:
-        self._stop = stop
-        self._before: dict[int, object] = {}
-
-    def __enter__(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._before[number] = signal.signal(number, lambda *_: self._stop.set())
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]

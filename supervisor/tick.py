@@ -219,7 +219,8 @@ class Supervision:
         if recovered is not None:
             book.append(recovered)
         config = _wished(active.config, book.history, observation)
-        for action in decide(book.history, observation, verdict, config, now):
+        # Read afresh: what was just journalled must not lie in the future of the decision.
+        for action in decide(book.history, observation, verdict, config, self._world.clock()):
             if active.complete or isinstance(action, do.Tell):
                 active.hands.carry_out(action)
         self.looked = active.complete

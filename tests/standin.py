@@ -16,6 +16,7 @@ come from the environment variable STANDIN_ARGS (`[job] environment`), which are
     --nan-at STEP        exit with 65 (numerics) at that step while its position is not in a skip window
     --ignore-usr1        keep SIGUSR1 at its default, as a program that knows nothing of saving
     --child              start a child process that outlives the worker unless its group is killed
+    --hurry FILE         once this file exists, steps take no time
     --chatter N          lines of output of every rank at every step (default 0)
 
 Ranks are tied together as in a collective: rank 0 listens on MASTER_ADDR:MASTER_PORT, every step is a round trip of
@@ -233,7 +234,8 @@ class Standin:
         self.position = next_position(self.position, self.skip)
         self._misbehave(step)
         self.page.mark(step=self.step, phase=Phase.FORWARD, micro_step=1)
-        time.sleep(self.options.step_time)
+        if not (self.options.hurry and Path(self.options.hurry).exists()):
+            time.sleep(self.options.step_time)
         for line in range(self.options.chatter):
             print(f"step {step} line {line}", flush=True)
         wishes = [self.stop, self._ordered_to_save()]
@@ -330,6 +332,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     for name in ("fail-at", "fail-once-at", "hang-at", "nan-at"):
         parser.add_argument(f"--{name}", type=int, default=-1)
     parser.add_argument("--fail-code", type=int)
+    parser.add_argument("--hurry", default="")
     parser.add_argument("--hang-generation", type=int, default=1)
     parser.add_argument("--step-time", type=float, default=0.02)
     parser.add_argument("--save-time", type=float, default=0.0)

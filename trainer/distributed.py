@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from trainer.errors import ConfigError
+from trainer.rendezvous import meet
 from trainer.worker import Worker, complete_environment
 
 # Agreements happen around saves, which may take long on a slow file system; a peer that dies closes its
@@ -18,14 +19,15 @@ _CONTROL_TIMEOUT = timedelta(hours=2)
 class Ranks:
     """All ranks of this generation, for small agreements on the host (float64 numbers and small objects)."""
 
-    def __init__(self, worker: Worker, *, accelerator: str, timeout_s: int) -> None:
-        """Connect. Blocks until every rank is there.
+    def __init__(self, worker: Worker, *, accelerator: str, timeout_s: int, patience_s: float) -> None:
+        """Connect. Blocks until every rank is there, `patience_s` at most under an agent.
 
         A generation has a store of its own on a port of its own: torch's store and Gloo's full mesh do not survive
         a second generation.
 
         Raises:
             ConfigError: the device that the run asks for is not there.
+            RendezvousError: the ranks did not find each other.
         """
         complete_environment(worker)
         cuda = accelerator == "cuda"
@@ -42,7 +44,7 @@ class Ranks:
         elif worker.supervised:
             dist.init_process_group(
                 backend,
-                store=_store(worker, timeout),
+                store=meet(worker, patience_s=min(patience_s, timeout_s), timeout=timeout),
                 rank=worker.rank,
                 world_size=worker.world_size,
                 timeout=timeout,
@@ -85,15 +87,3 @@ def _check_device(accelerator: str) -> None:
             f"CUDA is {'there' if torch.cuda.is_available() else 'not available'}"
         )
 
-
-def _store(worker: Worker, timeout: timedelta) -> Any:
-    """The generation's store. Rank 0 takes over a socket that listens already, so nobody can take its port."""
-    return dist.TCPStore(
-        worker.master_address.strip("[]"),
-        worker.master_port,
-        worker.world_size,
-        is_master=worker.leads,
-        timeout=timeout,
-        wait_for_workers=False,
-        master_listen_fd=worker.master_fd if worker.leads and worker.master_fd >= 0 else None,
-    )

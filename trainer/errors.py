@@ -30,5 +30,9 @@ class NumericsError(TrainerError):
     code = ExitCode.NUMERICS
 
 
+class RendezvousError(TrainerError):
+    """The ranks did not find each other; the message names the one that is to blame. Not raised by all of them."""
+
+
 class SaveError(TrainerError):
     """A checkpoint could not be written by at least one rank; what was written of it has been removed."""

@@ -80,7 +80,13 @@ def _run(worker: Worker, line: Arguments, page: WorkerPage, stop: StopFlag) -> E
     from trainer.distributed import Ranks
 
     given = plan(config, ranks=worker.world_size)
-    ranks = Ranks(worker, accelerator=wanted_accelerator(config), timeout_s=config.deepspeed.timeout_s)
+    ranks = Ranks(
+        worker,
+        accelerator=wanted_accelerator(config),
+        timeout_s=config.deepspeed.timeout_s,
+        # Sooner than the supervisor's limit for the start: who is missing can only be told from here.
+        patience_s=config.monitor.start_s / 2,
+    )
     try:
         training, progress = assemble(given, worker, ranks, page, stop)
         with training.metrics:
@@ -88,6 +94,6 @@ def _run(worker: Worker, line: Arguments, page: WorkerPage, stop: StopFlag) -> E
     except TrainerError:
         ranks.leave()  # from here on every rank comes to the same end at the same place
         raise
-    page.mark(step=progress.step, phase=Phase.EXIT)
+    page.enter(Phase.EXIT)
     ranks.leave()
     return code

@@ -11,6 +11,8 @@ from slurm.agent.network import Link
 from slurm.agent.output import NodeLog, WorkerOutput
 from slurm.agent.worker import new_worker
 
+_BACKLOG = 4096
+
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
@@ -32,6 +34,8 @@ def start_workers(crew: Crew, launch: Launch, listener: socket.socket | None, no
     hand_over = heads and crew.program.takes_socket and listener is not None
     if listener is not None and not hand_over:
         listener.close()  # right before the start: rank 0 of a program that binds the port itself needs it free
+    if hand_over and listener is not None:
+        listener.listen(_BACKLOG)
     for local_rank in range(launch.ranks_per_node):
         place = _place(launch, local_rank)
         output = WorkerOutput(launch.log, launch.go.generation, place.rank)

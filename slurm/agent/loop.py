@@ -30,7 +30,7 @@ from slurm.agent.decide import (
 from slurm.agent.environment import base_environment
 from slurm.agent.identity import Identity
 from slurm.agent.launch import Launch, start_workers
-from slurm.agent.network import choose_link, listen
+from slurm.agent.network import choose_link, hold_port
 from slurm.agent.news import News
 from slurm.agent.output import NodeLog
 from slurm.agent.pages import make_page_directory, remove_pages
@@ -182,7 +182,7 @@ class Agent:
             self._unrecorded = False
             remove_pages(self.run, self.me.node)
         if self._crew.ready:
-            self._listener = listen(self._link)
+            self._listener = hold_port(self._link)
             self._enter(Stage.READY, now)
 
     def _elect(self, members: tuple[str, ...]) -> None:

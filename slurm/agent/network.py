@@ -48,9 +48,19 @@ def default_interface(routes: str) -> str:
     return min(found)[1] if found else ""
 
 
-def listen(link: Link) -> socket.socket:
-    """A listening socket on a free port: held from now on, so that nobody can take the port before rank 0 has it."""
-    return socket.create_server((link.address, 0), backlog=4096)
+def hold_port(link: Link) -> socket.socket:
+    """A socket bound to a free port: from now on nobody can take the port before rank 0 has it.
+
+    It does not listen yet. Ranks of other nodes may be there before rank 0: refused, they try again; accepted into our
+    backlog, they would be cut off when rank 0 takes over. Without SO_REUSEADDR no other program can share the port.
+    """
+    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        held.bind((link.address, 0))
+    except OSError:
+        held.close()
+        raise
+    return held
 
 
 def _address_of(interface: str) -> str:

@@ -82,7 +82,7 @@ class Queues:
     def _due(self, now: float, queue_s: float) -> bool:
         if self._asked_at is None:
             return True
-        slower = min(_BACK_OFF, 2 ** min(self._unanswered, _BACK_OFF))
+        slower = min(_BACK_OFF, 2.0 ** min(self._unanswered, _BACK_OFF))
         return now - self._asked_at >= queue_s * slower * self._jitter
 
     def _ask(self, jobs: list[Job]) -> None:
@@ -102,6 +102,7 @@ def look_of(seen: JobSeen, age_s: float) -> JobLook:
         age_s=age_s,
         nodes=seen.nodes,
         dead=seen.dead,
+        failed=seen.failed,
     )
 
 

@@ -18,9 +18,11 @@ from contract.layout import AttemptDir, RunDir
 from contract.requests import read_requests
 from contract.states import AgentPhase, ControlPhase, JobState
 from supervisor.adapters.checkpoints import CheckpointReader, ResumeReader
+from supervisor.core.job_words import slurms_own
 from supervisor.core.observation import JobLook, NodeSeen, Observation
 
 T = TypeVar("T")
+_TAIL = 16_384  # bytes of a job's output that may explain its end
 
 
 @dataclass(kw_only=True)
@@ -45,6 +47,7 @@ class Observer:
         self._running_since: float | None = None
         self._looked_at: float | None = None
         self._problems: list[str] = []
+        self._job_words: dict[Path, tuple[str, ...]] = {}
 
     def look(self, config: RunConfig, job: Callable[[int], JobLook], now: float) -> Observation:
         """What can be seen now. `now` is this process's monotonic clock; `job` tells the queue's word on an attempt."""
@@ -78,7 +81,17 @@ class Observer:
             watched_s=now - self._since,
             running_s=0.0 if self._running_since is None else now - self._running_since,
             problems=tuple(self._problems),
+            job_lines=self._job_lines(place) if queue.state.ended else (),
         )
+
+    def _job_lines(self, place: AttemptDir) -> tuple[str, ...]:
+        """From the end of the output of the job's shell, which is also srun's. Read once an attempt: it is over."""
+        if place.path not in self._job_words:
+            found: list[str] = []
+            for path in sorted(place.submission.glob("*_0_log.out")):
+                found += self._try(lambda path=path: _tail(path), [])  # type: ignore[misc]
+            self._job_words = {place.path: slurms_own(found)}
+        return self._job_words[place.path]
 
     def _try(self, read: Callable[[], T], otherwise: T) -> T:
         """What `read` reads, or `otherwise` and a problem."""
@@ -155,6 +168,12 @@ def _read_beat(path: Path) -> Beat | None:
     beat = read_beat(path)
     leftovers = beat is not None and beat.phase in {AgentPhase.STARTING, AgentPhase.READY}
     return replace(beat, workers=()) if beat is not None and leftovers else beat
+
+
+def _tail(path: Path) -> list[str]:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _TAIL))
+        return file.read(_TAIL).decode(errors="replace").splitlines()
 
 
 def _moved(old: Beat, new: Beat) -> bool:

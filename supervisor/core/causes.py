@@ -9,6 +9,8 @@ from supervisor.core.text import one_line
 
 # The last line of a Python traceback, as it is printed.
 _EXCEPTION = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit|Warning|Failure))(?::\s.*)?$")
+# The trainer's words for a rank that another one looked for in vain.
+_ABSENT = re.compile(r"\brank (\d+(?:, \d+)*) (?:did not come|is there more than once)")
 _OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"})
 
 # First match wins, on the exception and then on the last lines. The whole catalogue comes with its own issue.
@@ -22,6 +24,7 @@ _RULES: tuple[tuple[Cause, re.Pattern[str]], ...] = tuple(
         ),
         (Cause.DISK_FULL, r"No space left on device|\bENOSPC\b|Disk quota exceeded|\bEDQUOT\b"),
         (Cause.PORT, r"Address already in use|\bEADDRINUSE\b"),
+        (Cause.RENDEZVOUS, r"\bRendezvousError\b"),
         (
             Cause.COMM_TIMEOUT,
             (
@@ -32,7 +35,7 @@ _RULES: tuple[tuple[Cause, re.Pattern[str]], ...] = tuple(
         (
             Cause.COMM_PEER,
             (
-                r"Connection closed by peer|Connection reset by peer|Broken pipe.{0,80}(?:gloo|nccl)|socket closed"
+                r"Connection closed by peer|failed to recv, got 0 bytes|Connection reset by peer|Broken pipe.{0,80}(?:gloo|nccl)|socket closed"
                 r"|remote process exited|NCCL communicator was aborted|gloo.{0,200}(?:refused|closed|reset|broken)"
                 r"|(?:ConnectionResetError|ConnectionAbortedError|BrokenPipeError)\b"
             ),
@@ -89,11 +92,15 @@ class End:
 
 @dataclass(frozen=True, kw_only=True)
 class Explained:
-    """`what` completes "rank 3 on node-1 …". `signature` is "" for what can never be deterministic."""
+    """`what` completes "rank 3 on node-1 …". `signature` is "" for what can never be deterministic.
+
+    `accused`: ranks that the message names as the cause, where they are others than the one that ended.
+    """
 
     cause: Cause
     what: str
     signature: str
+    accused: tuple[int, ...] = ()
 
 
 def explain(end: End) -> Explained:
@@ -115,7 +122,13 @@ def explain(end: End) -> Explained:
         cause = Cause.SIGNAL if end.code < 0 else Cause.TRACEBACK if end.exception_type else Cause.UNEXPLAINED
     how = f"was killed by {signal_name(end.code)}" if end.code < 0 else f"failed with exit code {end.code}"
     last = _last(end)
-    return _explained(cause, end, f"{how}: {last}" if last else how)
+    found = _explained(cause, end, f"{how}: {last}" if last else how)
+    return replace(found, accused=_accused(text)) if cause is Cause.RENDEZVOUS else found
+
+
+def _accused(text: str) -> tuple[int, ...]:
+    found = _ABSENT.search(text)
+    return tuple(int(number) for number in found[1].split(",")) if found else ()
 
 
 def deterministic_kind(cause: Cause, signature: str) -> bool:

@@ -125,18 +125,28 @@ def _crashed(look: Look, failed: list[End]) -> Verdict:
     reason = f"rank {end.rank} on {end.node} {why.what} ({where})"
     if len(culprits) > 1:
         reason += f"; as early: rank {some(tuple(str(item.rank) for item, _ in culprits[1:]))}"
+    suspects = why.accused or tuple(item.rank for item, _ in culprits)
+    nodes = tuple(item.node for item, _ in culprits)
+    if why.accused:
+        nodes = tuple(node for rank in suspects if (node := _node_of(look, rank)))
     return Verdict(
         kind=VerdictKind.REFUSED if end.code == ExitCode.REFUSED else VerdictKind.CRASHED,
         reason=reason,
         cause=why.cause,
-        suspects=tuple(item.rank for item, _ in culprits),
-        nodes=tuple(dict.fromkeys(item.node for item, _ in culprits)),
+        suspects=suspects,
+        nodes=tuple(dict.fromkeys(nodes)),
         step=end.step,
         signature=why.signature,
         detected_s=max(0.0, end.age_s or 0.0),
         lines=end.lines[-8:] or ((end.exception_text,) if end.exception_text else ()),
         limits={"record_s": _RECORD_S, "exit_code": end.code, "phase": end.phase, "what": why.what},
     )
+
+
+def _node_of(look: Look, rank: int) -> str:
+    """Ranks are numbered along the members."""
+    index = rank // look.config.job.ranks_per_node
+    return look.members[index] if index < len(look.members) else ""
 
 
 def _first_on_node(failed: list[End]) -> End:

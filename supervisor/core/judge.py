@@ -1,6 +1,7 @@
 """What a look at a run means. Pure: the time is an argument, and the first rule that matches wins."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from contract.config import RunConfig
@@ -8,6 +9,7 @@ from contract.history import History
 from contract.states import Cause, JobState, VerdictKind
 from supervisor.core.ends import WELL, ends, judge_ends
 from supervisor.core.hang import judge_hang
+from supervisor.core.job_words import explain_job
 from supervisor.core.limits import limit_for
 from supervisor.core.look import Look, some
 from supervisor.core.nodes import (
@@ -29,8 +31,6 @@ _WHY_ENDED: Mapping[JobState, tuple[Cause, str]] = MappingProxyType(
         JobState.ENDED_NODE: (Cause.NODE_FAILURE, "the job lost a node"),
     }
 )
-
-_TERMINATED = 143  # what an agent leaves with that got SIGTERM
 
 
 def judge(observation: Observation, history: History, config: RunConfig, now: float) -> Verdict:
@@ -95,17 +95,26 @@ def _job_ended(look: Look) -> Verdict | None:
             step=look.observation.step,
         )
     known = _WHY_ENDED.get(job.state)
-    return _ended(look, known[0], f"{known[1]}: {said}") if known else _ended_unexplained(look, said)
+    if known is None:
+        return _ended_unexplained(look, said)
+    return replace(_ended(look, known[0], f"{known[1]}: {said}"), nodes=job.dead)
 
 
 def _ended_unexplained(look: Look, said: str) -> Verdict:
     """No exit record tells more. Before any agent came it was the launch."""
     observation = look.observation
+    if observation.job.failed:
+        verdict = _ended(look, Cause.LAUNCH, f"the job could not start: {said}")
+        return replace(verdict, nodes=observation.job.failed)
     if look.history.target_steps and observation.step >= look.history.target_steps > 0:
         exits = {worker.exit_code for _, worker in observation.workers}
         if observation.job.state is JobState.ENDED_OK and exits <= {0, None}:
             reason = f"the job ended well at the target step {observation.step}: {said}"
             return Verdict(kind=VerdictKind.COMPLETED, reason=reason, step=observation.step)
+    told = explain_job(observation.job_lines)
+    if told is not None:
+        verdict = _ended(look, told.cause, f"{told.what}: {said}")
+        return replace(verdict, nodes=told.nodes, lines=observation.job_lines)
     ours = [seen for seen in observation.nodes if seen.beat and seen.beat.attempt == observation.attempt]
     dead = tuple(
         seen.node for seen in ours if seen.alive is False and seen.beat and seen.beat.done_code is None

@@ -7,6 +7,8 @@ from supervisor.core.observation import NodeSeen
 from supervisor.core.text import one_line
 from supervisor.core.verdict import Verdict
 
+TERMINATED = 143  # what an agent leaves with that got SIGTERM: somebody ended job or step, and the queue says who
+_NO_FAULT = frozenset({*WELL, TERMINATED, None})
 
 def judge_lost(look: Look) -> Verdict | None:
     """NODE_LOST: a member's agent is dead, or silent while others move on the same file system (rule 3)."""
@@ -108,7 +110,7 @@ def judge_gave_up(look: Look) -> Verdict | None:
     if look.ending or observation.workers:
         return None
     ours = [seen for seen in observation.nodes if seen.beat and seen.beat.attempt == observation.attempt]
-    left = [seen for seen in ours if seen.beat and seen.beat.done_code not in {None, *WELL}]
+    left = [seen for seen in ours if seen.beat and seen.beat.done_code not in _NO_FAULT]
     needed = [seen for seen in left if seen.node in look.member_set] if look.members else left
     if not needed or (not look.members and len(ours) - len(left) >= look.config.job.nodes):
         return None

@@ -34,7 +34,8 @@ class JobLook:
     """What the queue says of the attempt's job, and how old (s) that answer is. UNKNOWN when it did not answer.
 
     `nodes`: those that the job has, or, while it is ending, has not given back yet; () where the queue does not
-    tell. `dead`: of these, the ones that do not answer the queue; asked for only while the job is ending.
+    tell. `dead`: of these, the ones that do not answer the queue; asked for while it is ending or when a node ended it.
+    `failed`: nodes that could not start their part of the job (a failed prolog).
     """
 
     state: JobState
@@ -43,6 +44,7 @@ class JobLook:
     age_s: float = 0.0
     nodes: tuple[str, ...] = ()
     dead: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +66,8 @@ class Observation:
     `exits`: records of this generation. `watched_s`: seconds for which this observer has been looking at this
     generation without a gap; eyes that were shut judge nothing. `running_s`: the same for the job being RUNNING
     (0 while it is not; time in the queue is no delay). `problems`: what could not be read, in words.
-    `claim_job`: job that owns the attempt, "" before the claim.
+    `claim_job`: job that owns the attempt, "" before the claim. `job_lines`: what Slurm wrote into the job's output
+    about its end, read once the job is over.
     """
 
     attempt: int
@@ -86,6 +89,7 @@ class Observation:
     watched_s: float = 0.0
     running_s: float = 0.0
     problems: tuple[str, ...] = ()
+    job_lines: tuple[str, ...] = ()
 
     @cached_property
     def workers(self) -> tuple[tuple[NodeSeen, WorkerBeat], ...]:

@@ -11,6 +11,7 @@ from supervisor.core.placement import excluded, held_by_dead_nodes, members_in_p
 
 _SUBMIT_FIRST_S = 5.0
 _TELL_SUBMIT_AFTER = 3
+_SAME_TIME_S = 0.01
 
 
 def submit_again(case: Case) -> tuple[Action, ...]:
@@ -76,6 +77,7 @@ def _leave(case: Case, failure: Judged) -> tuple[Action, ...]:
     generation = case.generation
     failed_at = generation.failed_at if generation and generation.failed_at is not None else case.now
     since = case.now - failed_at
+    since = 0.0 if -_SAME_TIME_S < since < 0 else since  # the journal rounds
     match case.job_state:
         case JobState.UNKNOWN | JobState.GONE:
             told: tuple[Action, ...] = ()

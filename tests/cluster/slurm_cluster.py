@@ -26,6 +26,7 @@ from pathlib import Path
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "munged")
 PACKAGES = "slurmctld slurmd slurm-client munge"
 MARK = "CIUIC_TEST_NODE"
+_STARTED: list[subprocess.Popen[bytes]] = []  # so that nobody warns of processes that are meant to outlive us
 
 CONF = """\
 ClusterName=ciuic
@@ -72,6 +73,10 @@ PROLOG = """\
 def missing_programs() -> list[str]:
     """What must be installed first; empty when everything is there."""
     return [name for name in PROGRAMS if shutil.which(name, path=_path()) is None]
+
+
+def _user() -> str:
+    return subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _path() -> str:
@@ -146,9 +151,8 @@ class Cluster:
             f"CPUs={cpus} RealMemory=2000 Gres=gpu:{gpus}"
             for index, port in enumerate(ports, start=1)
         ]
-        user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
         self.conf.write_text(
-            CONF.format(host=host, port=controller, user=user, directory=self.directory, nodes="\n".join(lines))
+            CONF.format(host=host, port=controller, user=_user(), directory=self.directory, nodes="\n".join(lines))
         )
         # Device files that exist everywhere stand for GPUs; nothing opens them.
         devices = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"][:gpus]
@@ -196,6 +200,7 @@ class Cluster:
                 start_new_session=True,
                 cwd=self.directory,
             )
+        _STARTED.append(process)
         (self.directory / f"{name}.started").write_text(str(process.pid))
 
     def _idle(self) -> set[str]:
@@ -237,6 +242,42 @@ class Cluster:
         flag = self.directory / f"fail-{node}"
         flag.touch() if fail else flag.unlink(missing_ok=True)
 
+    def heal(self) -> None:
+        """Every node daemon runs again, every node is idle, and nobody's job is left."""
+        self.run("scancel", "--user", _user(), check=False)
+        for node in self.nodes:
+            if not self._node_runs(node):
+                self.kill_processes(node)
+                self.start_node(node)
+
+        began = time.monotonic()
+
+        def idle() -> bool:
+            rows = self.run("sinfo", "-h", "-N", "-o", "%N %T", check=False).splitlines()
+            for row in rows:
+                name, _, state = row.partition(" ")
+                if state.startswith(("drain", "down")):
+                    self._set_node(name, "resume")
+                elif state.startswith("completing") and time.monotonic() - began > 3:
+                    # A node that was dead is told of its job's end once a minute only; "down" forgets the job.
+                    self._set_node(name, "down")
+            return self._idle() == set(self.nodes)
+
+        wait_until(idle, 90, f"idle nodes after the test (see {self.directory}/*.log)")
+
+    def heal_drained(self) -> None:
+        """Put back into service what Slurm has drained."""
+        rows = self.run("sinfo", "-h", "-N", "-o", "%N %T").splitlines()
+        for name in [row.split()[0] for row in rows if "drain" in row]:
+            self._set_node(name, "resume")
+
+    def _set_node(self, node: str, state: str) -> None:
+        self.run("scontrol", "update", f"nodename={node}", f"state={state}", "reason=test", check=False)
+
+    def _node_runs(self, node: str) -> bool:
+        started = self.directory / f"slurmd-{node}.started"
+        return started.exists() and _runs(int(started.read_text()), "slurmd")
+
     # stopping
 
     def down(self) -> None:
@@ -256,8 +297,8 @@ class Cluster:
             os.kill(pid, number)
             deadline = time.monotonic() + 15
             while _runs(pid, program):
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(pid, os.WNOHANG)
+                for process in _STARTED:
+                    process.poll()
                 if time.monotonic() > deadline:
                     os.kill(pid, signal.SIGKILL)
                 time.sleep(0.02)

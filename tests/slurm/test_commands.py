@@ -122,7 +122,7 @@ def test_a_supervisor_that_was_faster_submits_itself(tmp_path):
 )
 def test_a_failed_submission_is_journalled(tmp_path, monkeypatch, answer, permanent):
     run = create_run(config_of(), tmp_path)
-    monkeypatch.setattr(submit, "_run_submitter", lambda *_: answer)
+    monkeypatch.setattr(submit, "_run_submitter", lambda *_, **__: answer)
     assert first_attempt(run, config_of()).problem == answer["error"]
     event = JournalReader(run.journal).new()[-1].body
     assert (event.reason, event.permanent) == (answer["error"], permanent)

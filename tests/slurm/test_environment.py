@@ -9,7 +9,7 @@ from contract.control import Control
 from contract.states import ControlPhase
 from slurm.agent.environment import Placement, base_environment, visible_devices, worker_environment
 from slurm.agent.identity import identify
-from slurm.agent.network import Link, choose_link, default_interface, listen
+from slurm.agent.network import Link, choose_link, default_interface, hold_port
 from slurm.submit import submitter_environment
 from tests.slurm.conftest import config_of
 
@@ -121,8 +121,12 @@ def test_a_held_port_cannot_be_taken():
     assert choose_link(local=False, wanted="lo") == LO
     with pytest.raises(OSError, match="interface 'nope0'"):
         choose_link(local=False, wanted="nope0")
-    with listen(LO) as held, socket.socket() as other, pytest.raises(OSError, match="in use"):
-        other.bind(held.getsockname())
+    with hold_port(LO) as held, socket.socket() as other, socket.socket() as early:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with pytest.raises(OSError, match="in use"):
+            other.bind(held.getsockname())
+        with pytest.raises(ConnectionRefusedError):  # a rank that is there before rank 0 must be able to try again
+            early.connect(held.getsockname())
 
 
 def test_a_submitter_inherits_no_job_and_no_secret():

@@ -10,6 +10,8 @@ from contract.files import FileLock
 from contract.layout import RunDir
 from contract.states import JobState
 from slurm.job import write_job
+from slurm.hostlist import expand
+from slurm.nodes import parse_sinfo
 from slurm.queue import Job, LocalQueue, SlurmQueue
 from slurm.squeue import Answer, Row, parse_sacct, parse_scontrol, parse_squeue, state_of
 from slurm.submit import Finding, classify, find_attempt
@@ -26,6 +28,27 @@ from tests.slurm.conftest import config_of, wait_for
         ("PENDING", "launch failed requeued held", JobState.HELD),
         ("PENDING", "PartitionTimeLimit", JobState.HELD),
         ("PENDING", "AssocMaxNodePerJobLimit", JobState.HELD),
+        ("PENDING", "QOSMaxWallDurationPerJobLimit", JobState.HELD),
+        ("PENDING", "launch failure limit exceeded requeued held", JobState.HELD),
+        ("PENDING", "job requeued in special exit state", JobState.HELD),
+        ("PENDING", "PartitionDown", JobState.HELD),
+        ("PENDING", "ReqNodeNotAvail, UnavailableNodes:n[1-4]", JobState.PENDING),
+        ("PENDING", "BeginTime", JobState.PENDING),
+        ("STOPPED", "", JobState.HELD),
+        ("SPECIAL_EXIT", "", JobState.HELD),
+        ("RESV_DEL_HOLD", "", JobState.HELD),
+        ("POWER_UP_NODE", "", JobState.PENDING),
+        ("EXPEDITING", "", JobState.PENDING),
+        ("REQUEUED", "", JobState.PENDING),
+        ("REQUEUE_FED", "", JobState.PENDING),
+        ("RESIZING", "", JobState.RUNNING),
+        ("SIGNALING", "", JobState.RUNNING),
+        ("STAGE_OUT", "", JobState.ENDING),
+        ("UPDATE_DB", "", JobState.ENDING),
+        ("LAUNCH_FAILED", "", JobState.ENDED_FAILED),
+        ("DEADLINE", "", JobState.ENDED_LIMIT),
+        ("BOOT_FAIL", "", JobState.ENDED_NODE),
+        ("RECONFIG_FAIL", "", JobState.ENDED_NODE),
         ("REQUEUE_HOLD", "", JobState.HELD),
         ("SUSPENDED", "", JobState.HELD),
         ("CONFIGURING", "", JobState.PENDING),
@@ -50,13 +73,20 @@ def test_states(word, reason, state):
 
 def test_squeue_rows_survive_other_peoples_text():
     text = (
-        "motd of the day\n12|RUNNING|None|deep-1|ciuic:deep-1:a0001\n13_4|PENDING|Priority|x|a|b|c\n14|X\n\n"
+        "motd of the day\n12|RUNNING|None|n[1-2]|deep-1|ciuic:deep-1:a0001\n13_4|PENDING|Priority||x|a|b|c\n"
+        "15+1|PENDING|Resources||het|y\n14|X\n\n"
     )
     assert parse_squeue(text) == [
         Row(
-            job_id="12", state=JobState.RUNNING, reason="RUNNING", name="deep-1", comment="ciuic:deep-1:a0001"
+            job_id="12",
+            state=JobState.RUNNING,
+            reason="RUNNING",
+            nodes=("n1", "n2"),
+            name="deep-1",
+            comment="ciuic:deep-1:a0001",
         ),
         Row(job_id="13_4", state=JobState.PENDING, reason="PENDING: Priority", name="x", comment="a|b|c"),
+        Row(job_id="15+1", state=JobState.PENDING, reason="PENDING: Resources", name="het", comment="y"),
     ]
 
 
@@ -102,10 +132,10 @@ JOB = Job(run=RunDir(path=Path("/r/deep-1")), attempt=1, job_id="12")
     [
         ({}, JobState.UNKNOWN),
         ({"squeue": failed("Unable to contact slurm controller")}, JobState.UNKNOWN),
-        ({"squeue": ok("12|RUNNING|None|deep-1|x")}, JobState.RUNNING),
-        ({"squeue": ok("99|PENDING|None|deep-1|ciuic:deep-1:a0001")}, JobState.PENDING),
-        ({"squeue": ok("12|FAILED|x|deep-1|y")}, JobState.ENDED_FAILED),
-        ({"squeue": ok("99|PENDING|None|other|ciuic:other:a0001")}, JobState.UNKNOWN),
+        ({"squeue": ok("12|RUNNING|None|n1|deep-1|x")}, JobState.RUNNING),
+        ({"squeue": ok("99|PENDING|None||deep-1|ciuic:deep-1:a0001")}, JobState.PENDING),
+        ({"squeue": ok("12|FAILED|x|n1|deep-1|y")}, JobState.ENDED_FAILED),
+        ({"squeue": ok("99|PENDING|None||other|ciuic:other:a0001")}, JobState.UNKNOWN),
         (
             {"squeue": ok(), "scontrol": ok("JobId=12 JobState=TIMEOUT Reason=x ExitCode=0:15")},
             JobState.ENDED_LIMIT,
@@ -133,7 +163,79 @@ def test_cancelling_escalates():
     clients = Clients()
     SlurmQueue(clients).cancel(JOB, force=False)
     SlurmQueue(clients).cancel(JOB, force=True)
-    assert clients.asked == [["scancel", "12"], ["scancel", "--signal=KILL", "--full", "12"]]
+    cancelled = [command for command in clients.asked if command[0] == "scancel"]
+    assert cancelled == [["scancel", "12"], ["scancel", "--signal=KILL", "--full", "12"]]
+
+
+def test_a_job_that_got_in_twice_is_seen_and_cancelled_whole():
+    rows = "12|COMPLETED|None|n1|deep-1|ciuic:deep-1:a0001\n13|PENDING|Dependency||deep-1|ciuic:deep-1:a0001\n14|RUNNING|None|n2|o|x"
+    clients = Clients(squeue=ok(rows), scancel=ok())
+    assert SlurmQueue(clients).look([JOB])[JOB.key].job_id == "13"
+    SlurmQueue(clients).cancel(JOB, force=False)
+    assert clients.asked[-1] == ["scancel", "12", "13"]
+
+
+@pytest.mark.parametrize(
+    ("sinfo", "dead"),
+    [
+        ("n1|completing*|main*|none\nn2|completing*|main*|none", ("n1", "n2")),
+        ("n1|completing|main*|none\nn2|down*|main*|Not responding", ("n2",)),
+        ("n1|completing|main*|none\nn2|completing|a|none", ()),
+        (None, ()),
+    ],
+)
+def test_of_an_ending_job_the_nodes_that_answer_nobody_are_told(sinfo, dead):
+    rows = "12|COMPLETING|None|n[1-2]|deep-1|ciuic:deep-1:a0001"
+    clients = Clients(squeue=ok(rows), **({"sinfo": ok(sinfo)} if sinfo else {}))
+    seen = SlurmQueue(clients).look([JOB])[JOB.key]
+    assert (seen.state, seen.nodes, seen.dead) == (JobState.ENDING, ("n1", "n2"), dead)
+
+
+@pytest.mark.parametrize(
+    ("reason", "had_agent", "state"),
+    [
+        ("Prolog error", False, JobState.ENDED_FAILED),
+        ("Prolog error", True, JobState.ENDED_CANCELLED),
+        ("none", False, JobState.ENDED_CANCELLED),
+    ],
+)
+def test_slurm_itself_cancels_a_job_whose_prolog_failed(run, reason, had_agent, state):
+    if had_agent:
+        run.attempt(1).alive_of("n2").touch()
+    row = "12|CANCELLED|None|n[1-2]|deep-1|ciuic:deep-1:a0001"
+    show = ok("JobId=12 JobState=CANCELLED Reason=None NodeList=n[1-2] ExitCode=0:15")
+    nodes = ok(f"n1|idle|main*|none\nn2|drained|main*|{reason}")
+    clients = Clients(squeue=ok(row), scontrol=show, sinfo=nodes)
+    job = Job(run=run, attempt=1, job_id="12")
+    seen = SlurmQueue(clients).look([job])[job.key]
+    assert seen.state is state
+    assert seen.failed == (("n2",) if state is JobState.ENDED_FAILED else ())
+
+
+def test_nodes_of_a_partition():
+    text = "n1|idle|a*|none\nn2|mixed*|a*|none\nn2|mixed*|b|none\nn3|drained|a*|Kill task failed\nn4|idle~|b|none\nrubbish"
+    found = parse_sinfo(text, default_only=True)
+    assert {name: (row.responds, row.usable) for name, row in found.items()} == {
+        "n1": (True, True),
+        "n2": (False, True),
+        "n3": (True, False),
+    }
+    assert set(parse_sinfo(text)) == {"n1", "n2", "n3", "n4"}
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("n[1-3,07]", ("n1", "n2", "n3", "n07")),
+        ("gpu[1-2]-[0-1],x", ("gpu1-0", "gpu1-1", "gpu2-0", "gpu2-1", "x")),
+        ("a[009-011]b", ("a009b", "a010b", "a011b")),
+        ("(null)", ()),
+        ("None assigned", ()),
+        ("", ()),
+    ],
+)
+def test_lists_of_nodes(text, names):
+    assert expand(text) == names
 
 
 @pytest.mark.parametrize(

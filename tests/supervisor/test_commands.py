@@ -68,6 +68,15 @@ def test_cancel_with_a_supervisor(place) -> None:
     assert not alive(run)
 
 
+def test_a_run_with_the_watchdog_off_is_cancelled_when_its_owner_asks(place) -> None:
+    run = place.submit("--step-time", "0.05", steps=5000, watchdog=False)
+    wait_for_step(run, 3)
+    done = place.ciuic("cancel", run.run_id)
+    assert done.returncode == 0, done.stderr
+    assert history(run).state == "cancelled"
+    assert not alive(run)
+
+
 def test_looking_changes_nothing(place) -> None:
     run = place.submit("--step-time", "0.02", steps=10)
     assert place.supervise("--until-done").wait(60) == 0

@@ -1,0 +1,179 @@
+"""Faults, each a function: hurt the run, and see that the right thing is found and done. Tests and benchmark use them.
+
+Each returns the verdict and the recovery, as the journal has them. The run has two nodes (a rank each) and a spare.
+"""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+
+from contract import events as ev
+from contract.layout import RunDir
+from contract.states import Cause, VerdictKind
+from tests.cluster.conftest import (
+    Field,
+    beats,
+    bodies,
+    history,
+    hit,
+    job_id,
+    members,
+    newest,
+    pid_of,
+    wait_for,
+)
+
+Outcome = tuple[ev.Judged, ev.Recovered]
+Fault = Callable[[Field, RunDir], Outcome]
+
+
+def rank_killed(field: Field, run: RunDir) -> Outcome:
+    at, node = newest(run), members(run)[1]
+    hit(run, 1)
+    verdict, back = field.recovered(run, at)
+    assert (verdict.verdict, verdict.cause, verdict.nodes[0]) == (VerdictKind.CRASHED, Cause.SIGNAL, node)
+    assert verdict.suspects[0] == 1
+    assert back.attempt == verdict.attempt, "a new generation in place was enough"
+    return verdict, back
+
+
+def rank_stopped(field: Field, run: RunDir) -> Outcome:
+    at, node = newest(run), members(run)[1]
+    hit(run, 1, signal.SIGSTOP)
+    verdict, back = field.recovered(run, at)
+    assert (verdict.verdict, verdict.nodes[0], verdict.suspects[0]) == (VerdictKind.HUNG, node, 1)
+    assert back.attempt == verdict.attempt
+    return verdict, back
+
+
+def agent_killed(field: Field, run: RunDir) -> Outcome:
+    """The node is whole, and its agent cannot be started again inside its step: it counts as lost."""
+    at, node = newest(run), members(run)[1]
+    os.kill(agent_of(run, node), signal.SIGKILL)
+    verdict, back = field.recovered(run, at)
+    assert (verdict.verdict, verdict.nodes) == (VerdictKind.NODE_LOST, (node,))
+    assert back.attempt == verdict.attempt, "the spare takes its place in the same job"
+    assert node not in members(run)
+    return verdict, back
+
+
+def node_lost(field: Field, run: RunDir, node: str = "") -> Outcome:
+    """A power cut. With a spare the job goes on; without, a new one starts long before Slurm gives the node up."""
+    at, node = newest(run), node or members(run)[1]
+    field.cluster.kill_node(node)
+    verdict, back = field.recovered(run, at)
+    assert (verdict.verdict, verdict.cause) == (VerdictKind.NODE_LOST, Cause.NODE_FAILURE)
+    assert verdict.nodes == (node,)
+    assert verdict.detected_s <= 15
+    assert node not in members(run)
+    return verdict, back
+
+
+def zombie_node(field: Field, run: RunDir) -> Outcome:
+    """Node daemon dead, agent and worker frozen; they wake up when another node has long taken their place."""
+    at, node, rank = newest(run), members(run)[1], 1
+    agent, worker = agent_of(run, node), pid_of(run, rank)
+    field.cluster.kill_node(node, keep=True)
+    for pid in (worker, agent):
+        os.kill(pid, signal.SIGSTOP)
+    verdict, back = field.recovered(run, at)
+    assert (verdict.verdict, verdict.nodes) == (VerdictKind.NODE_LOST, (node,))
+    assert node not in members(run)
+    before = set(os.listdir(run.checkpoints))
+    for pid in (worker, agent):
+        os.kill(pid, signal.SIGCONT)
+    wait_for(lambda: not os.path.exists(f"/proc/{worker}"), 20, "the zombie worker's end")
+    mark = f"-a{verdict.attempt:04d}-g{verdict.generation:04d}"
+    new = {name for name in set(os.listdir(run.checkpoints)) - before if name.endswith(mark)}
+    assert not new, "a zombie published a checkpoint"
+    return verdict, back
+
+
+def daemon_lost(field: Field, run: RunDir) -> Outcome:
+    """Only the node daemon dies: training goes on until Slurm takes the node out of the job."""
+    at, node = newest(run), members(run)[1]
+    field.cluster.kill_node(node, keep=True)
+    verdict, back = field.recovered(run, at, 90)
+    assert (verdict.verdict, verdict.nodes) == (VerdictKind.NODE_LOST, (node,))
+    assert "Slurm has taken it out" in verdict.reason
+    assert back.attempt == verdict.attempt
+    assert node not in members(run)
+    return verdict, back
+
+
+def time_limit(field: Field, run: RunDir) -> Outcome:
+    """The signal that Slurm sends before the limit, sent by hand: every rank saves, and another job goes on."""
+    at = newest(run)
+    field.cluster.run("scancel", "--signal=USR1", job_id(run))
+    verdict, back = field.recovered(run, at, 120)
+    assert (verdict.verdict, verdict.cause) == (VerdictKind.SAVED, Cause.TIME_LIMIT)
+    assert back.attempt == verdict.attempt + 1
+    assert back.repeated_steps == 0, "every rank's save was complete"
+    return verdict, back
+
+
+def controller_stopped_in_submission(field: Field, run: RunDir, seconds: float = float(os.environ.get("STOPPED_S", "60"))) -> Outcome:
+    """The time limit comes, the next attempt is intended, and then nobody answers for a minute."""
+    at = newest(run)
+    field.cluster.run("scancel", "--signal=USR1", job_id(run))
+    intended = field.until_event(run, ev.AttemptIntended, 60, at)
+    field.cluster.stop_controller()
+    until = time.monotonic() + seconds
+    verdict = field.until_event(run, ev.Judged, 5, at)
+    while time.monotonic() < until:
+        assert not [event for event in bodies(run, ev.AttemptIntended) if event.attempt > intended.body.attempt]
+        time.sleep(0.5)
+    field.cluster.start_controller()
+    back = field.until_event(run, ev.Recovered, 120, at)
+    assert back.body.attempt == intended.body.attempt, "the number of the attempt stays"
+    return verdict.body, back.body
+
+
+def prolog_failed(field: Field, run: RunDir) -> Outcome:
+    """The next job's first node cannot run its prolog. Slurm cancels the job; that is not a person's wish."""
+    at = newest(run)
+    taken = set(field.live_jobs(run)[0].nodes)
+    broken = sorted(taken)[0]
+    field.cluster.fail_prolog(broken)
+    field.cluster.run("scancel", "--signal=USR1", job_id(run))
+    verdict = field.until_event(run, ev.Judged, 60, at, cause=Cause.LAUNCH)
+    back = field.until_event(run, ev.Recovered, 60, verdict.seq)
+    field.cluster.fail_prolog(broken, fail=False)
+    assert verdict.body.nodes == (broken,)
+    assert broken in history(run).attempts[-1].exclude
+    assert broken not in members(run)
+    return verdict.body, back.body
+
+
+def step_cancelled(field: Field, run: RunDir) -> Outcome:
+    """`scancel JOB.STEP` ends the agents; it is no wish to end the run."""
+    at = newest(run)
+    field.cluster.run("scancel", f"{job_id(run)}.0")
+    verdict, back = field.recovered(run, at)
+    assert (verdict.cause, back.attempt) == (Cause.SIGNAL, verdict.attempt + 1)
+    return verdict, back
+
+
+def supervisor_killed(field: Field, run: RunDir, times: int = 10) -> int:
+    """SIGKILL of the supervisor at random moments, while ranks die. Returns how many generations that took."""
+    chance = random.Random(3)
+    before = generations(run)
+    for turn in range(times):
+        if turn % 3 == 0 and (placed := members(run)):
+            rank = chance.randrange(len(placed))
+            hit(run, rank)
+        time.sleep(chance.uniform(0.0, 1.0))
+        field.kill_supervisor()
+        field.supervise()
+    field.until_step(run, max(worker.step for beat in beats(run) for worker in beat.workers) + 3)
+    return generations(run) - before
+
+
+def agent_of(run: RunDir, node: str) -> int:
+    return next(beat.pid for beat in beats(run) if beat.node == node)
+
+
+def generations(run: RunDir) -> int:
+    return sum(len(attempt.generations) for attempt in history(run).attempts)

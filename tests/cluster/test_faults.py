@@ -1,0 +1,74 @@
+"""One run under one fault after the other on a real Slurm; the training must not notice, and the journal must tell."""
+
+import time
+
+import pytest
+
+from contract import events as ev
+from contract.layout import RunDir
+from tests.cluster import faults
+from tests.cluster.conftest import Field, bodies, history, job_id, losses, newest
+from tests.standin import expected_losses
+
+pytestmark = pytest.mark.timeout(400)
+
+STEPS = 6000
+
+
+def calm(field: Field, run: RunDir) -> None:
+    """Let a checkpoint of the newest generation come into being: a fault after progress is fair."""
+    field.until_event(run, ev.CheckpointSeen, 60, newest(run))
+
+
+def test_a_run_survives_one_fault_after_the_other(field: Field) -> None:
+    config = field.config("--step-time", "0.05", run={"steps": STEPS}, job={"spare_nodes": 1})
+    run = field.submit(config)
+    field.supervise()
+    field.until_step(run, 12)
+    story = []
+
+    def suffer(fault: faults.Fault) -> None:
+        calm(field, run)
+        began = time.monotonic()
+        try:
+            verdict, back = fault(field, run)
+        except BaseException:
+            print(field.explain(run))
+            raise
+        story.append((verdict, back))
+        print(
+            f"{fault.__name__}: found after {verdict.detected_s:.1f} s, lost {back.detect_s + back.restart_s:.1f} s,"
+            f" {back.repeated_steps} steps repeated, {time.monotonic() - began:.1f} s in all"
+        )
+
+    suffer(faults.rank_killed)
+    suffer(faults.rank_stopped)
+    suffer(faults.agent_killed)
+    suffer(faults.node_lost)  # no spare is left
+    field.cluster.start_node(story[-1][0].nodes[0])
+    suffer(faults.step_cancelled)
+    suffer(faults.zombie_node)
+    field.cluster.start_node(story[-1][0].nodes[0])
+    suffer(faults.time_limit)
+    suffer(faults.prolog_failed)
+    field.cluster.heal_drained()
+    suffer(faults.controller_stopped_in_submission)
+
+    calm(field, run)
+    at = newest(run)
+    field.cluster.stop_controller()
+    field.cluster.start_controller()
+    refused = field.cluster.run("scontrol", "requeue", job_id(run), check=False)
+    assert not refused, "the job takes no requeue"
+    faults.supervisor_killed(field, run)
+    assert not [event for event in bodies(run, ev.AttemptIntended) if event.attempt > story[-1][1].attempt], at
+
+    field.hurry.touch()
+    assert field.until_end(run) == "completed"
+    assert losses(run) == expected_losses(STEPS)
+    field.until_gone(run)
+    told = field.explain(run)
+    for verdict, _ in story:
+        assert verdict.reason in told
+        assert all(node in verdict.reason for node in verdict.nodes), verdict
+    assert history(run).alerts_failed == 0
