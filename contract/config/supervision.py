@@ -13,6 +13,9 @@ class Supervisor(Section):
     """Seconds between two looks at this run."""
     queue_s: Annotated[float, Field(ge=1, le=3600)] = 15.0
     """Seconds between two questions to Slurm (one question serves all runs)."""
+    submit_timeout_s: Annotated[float, Field(ge=2, le=600)] = 45.0
+    """An sbatch that has not answered after so long is given up, and its job looked for. Less than a minute: then
+    another host may take a supervisor that waits for dead."""
     max_failures: Annotated[int, Field(ge=1, le=1000)] = 8
     """Failures without a new checkpoint between them after which the run is stopped."""
     same_failure_limit: Annotated[int, Field(ge=1, le=100)] = 2
