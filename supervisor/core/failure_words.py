@@ -1,5 +1,6 @@
 """One failure in a sentence, in Chinese or English, from what the journal keeps of it."""
 
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -86,6 +87,9 @@ def _what(failure: Judged) -> str:
     killed_by = what.removeprefix("was killed by ")
     if failure.cause == Cause.SIGNAL and killed_by != what:
         return f"被 {killed_by} 杀死"
+    failed = re.match(r"failed with exit code (\d+): (.*)", what, re.DOTALL)
+    if failed:
+        return f"{word(CAUSES, failure.cause, 'zh')}，退出码 {failed[1]}：{failed[2]}"
     return f"{word(CAUSES, failure.cause, 'zh')}，{what}"
 
 

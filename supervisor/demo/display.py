@@ -12,8 +12,9 @@ from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from contract.events import Recovered
+from contract.events import Judged, Recovered
 from contract.layout import RunDir
+from supervisor.core.failure_words import sentence
 
 _PLAIN_EVERY_S = 5.0
 
@@ -24,7 +25,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "zh": "演示注入故障：第 {step} 步向 rank {rank} 发送 {signal}",
         "en": "the demo sends {signal} to rank {rank} at step {step}",
     },
-    "verdict": {"zh": "看护判定 {verdict}：{reason}", "en": "supervisor: {verdict}: {reason}"},
+    "verdict": {"zh": "看护进程判定：{reason}", "en": "supervisor: {reason}"},
     "resumed": {
         "zh": "第 {generation} 代从第 {step} 步的检查点恢复",
         "en": "generation {generation} resumes from the checkpoint of step {step}",
@@ -71,6 +72,10 @@ class Display:
         self._console.print(
             f"[dim]{time.strftime('%H:%M:%S')}[/dim] {escape(text)}", style=style, soft_wrap=True
         )
+
+    def verdict(self, failure: Judged) -> None:
+        """What the supervisor found, in the words of its alerts."""
+        self.say("verdict", reason=sentence(failure, self._language))
 
     def submitted(self, run_id: str) -> None:
         self.say("submitted", run=run_id)

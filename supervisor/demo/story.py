@@ -34,9 +34,10 @@ class Fault:
     number: signal.Signals
 
 
+STEPS = 160
 FAULTS = (
-    Fault(step=52, rank=1, number=signal.SIGKILL),
-    Fault(step=125, rank=0, number=signal.SIGSTOP),
+    Fault(step=45, rank=1, number=signal.SIGKILL),
+    Fault(step=105, rank=0, number=signal.SIGSTOP),
 )
 
 
@@ -80,7 +81,14 @@ def _prepare_data(recipe: Path, display: Display) -> None:
 
 
 def _submit(recipe: Path, root: Path, robot: Robot, environment: dict[str, str]) -> RunDir:
-    settings = ["--set", "run.name=demo", "--set", f'alerts.wecom.base_url="{robot.url}"']
+    settings = [
+        "--set",
+        "run.name=demo",
+        "--set",
+        f"run.steps={STEPS}",
+        "--set",
+        f'alerts.wecom.base_url="{robot.url}"',
+    ]
     output = _check([*_CIUIC, "submit", str(recipe), "--root", str(root), *settings], environment)
     return Root(path=root).run(output.split()[-1])
 
@@ -147,7 +155,7 @@ def _follow(run: RunDir, robot: Robot, display: Display, supervisor: subprocess.
 def _tell(body: Body, display: Display) -> None:
     match body:
         case Judged():
-            display.say("verdict", verdict=body.verdict, reason=body.reason)
+            display.verdict(body)
         case GenerationResumed() if body.generation > 1 or body.attempt > 1:
             display.say("resumed", step=body.step, generation=body.generation)
         case Recovered():
