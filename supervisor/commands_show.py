@@ -43,7 +43,8 @@ def explain(run: Name, root: Where = None, as_json: Json = False, lang: Lang = "
 
     now = time.time()
     reading = _read(root, run, now)
-    lines = story(reading.events)
+    words = language(lang)
+    lines = story(reading.events, "en" if as_json else words)  # what machines read stays English
     actions = decide(reading.history, reading.observation, reading.verdict, reading.config, now)
     coming = [f"{type(action).__name__}: {getattr(action, 'reason', '')}".rstrip(": ") for action in actions]
     if as_json:
@@ -54,7 +55,6 @@ def explain(run: Name, root: Where = None, as_json: Json = False, lang: Lang = "
         }
         _out({"version": 1, "run": reading.run.run_id, "story": lines, "verdict": verdict, "next": coming})
         return
-    words = language(lang)
     for line in lines:
         typer.echo(line)
     history = reading.history

@@ -3,6 +3,7 @@
 from typing import Any
 
 from contract.history import AttemptHistory, GenerationHistory, History
+from contract.states import RunState
 from supervisor.core.lost_time import ettr
 from supervisor.core.observation import Observation
 from supervisor.core.verdict import Verdict
@@ -17,7 +18,7 @@ def status(history: History, observation: Observation, verdict: Verdict, now: fl
         "version": VERSION,
         "run": history.run,
         "state": history.state.value,
-        "reason": history.reason or verdict.reason,
+        "reason": _reason(history, verdict),
         "step": _step(history, observation),
         "target_step": history.target_steps or None,
         "attempts": [_attempt(attempt, history, observation, verdict) for attempt in history.attempts],
@@ -41,6 +42,12 @@ def status(history: History, observation: Observation, verdict: Verdict, now: fl
         },
         "ettr": ettr(history, observation, now),
     }
+
+
+def _reason(history: History, verdict: Verdict) -> str:
+    """Why it is in this state: of an end or a recovery what led there, else what the look says now."""
+    led_here = history.state.final or history.state is RunState.RECOVERING
+    return (history.reason if led_here else "") or verdict.reason
 
 
 def _step(history: History, observation: Observation) -> int | None:
