@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from contract.states import ExitCode
+from slurm.commands_tune import tune
 
 if TYPE_CHECKING:
     from contract.config import RunConfig
@@ -24,10 +25,23 @@ def mount(app: typer.Typer) -> None:
     """Add our commands to the command line."""
     app.command()(check)
     app.command()(submit)
+    app.command()(tune)
 
 
-def check(config: ConfigPath, overrides: Overrides = None) -> None:
+def check(
+    config: ConfigPath,
+    overrides: Overrides = None,
+    plot: Annotated[
+        bool, typer.Option("--plot", help="Draw the learning rates; works before the data is prepared.")
+    ] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="With --plot: the curves as JSON.")] = False,
+) -> None:
     """Validate a recipe and print every problem at once (exit 78)."""
+    if json_output and not plot:
+        raise typer.BadParameter("--json goes with --plot")
+    if plot:
+        _plot(config, overrides, json_output=json_output)
+        return
     loaded = _load(config, overrides)
     job = loaded.job
     typer.echo(f"{config}: in order: {job.nodes} × {job.ranks_per_node} workers, executor {job.executor}")
@@ -77,11 +91,23 @@ def submit(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _load(path: Path, overrides: list[str] | None) -> "RunConfig":
+def _plot(path: Path, overrides: list[str] | None, *, json_output: bool) -> None:
+    """The schedule alone: of the recipe's problems only those matter that bend the curves."""
+    import json
+
+    from contract.schedule import sampled
+    from slurm.plot import NEEDED, drawn
+
+    loaded = _load(path, overrides, only=NEEDED)
+    curves = sampled(loaded)
+    typer.echo(json.dumps(curves) if json_output else drawn(loaded, curves))
+
+
+def _load(path: Path, overrides: list[str] | None, *, only: frozenset[str] = frozenset()) -> "RunConfig":
     from contract.config import ConfigError, load
 
     try:
-        return load(path, overrides or ())
+        return load(path, overrides or (), only=only)
     except ConfigError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(ExitCode.CONFIG) from error

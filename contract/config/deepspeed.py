@@ -1,62 +1,20 @@
 """[deepspeed]: ZeRO, communication, and DeepSpeed's own JSON. Nothing here imports DeepSpeed."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
 from contract.config.base import Section
-
-# Top-level keys that the program sets itself, from the sections named; in the JSON they may only say the same.
-OWNED: Mapping[str, str] = {
-    "train_batch_size": "batch.global_batch_size",
-    "train_micro_batch_size_per_gpu": "batch.micro_batch_size",
-    "gradient_accumulation_steps": "batch",
-    "gradient_clipping": "optimizer.gradient_clipping",
-}
-# Keys whose meaning belongs to another section altogether: refused, with the place where it is said.
-ELSEWHERE: Mapping[str, str] = {
-    "optimizer": "[optimizer]",
-    "scheduler": "[schedule]",
-    "fp16": "[precision]",
-    "managed_gradient_accumulation": "nothing: the trainer divides gradients itself",
-    "pipeline": "nothing: pipelines are not supported",
-}
-# What DeepSpeed reads and we pass on. It ignores unknown keys silently, so the list is ours to keep.
-PASSED: frozenset[str] = frozenset(
-    {
-        "activation_checkpointing",
-        "aio",
-        "bf16",
-        "checkpoint",
-        "comms_logger",
-        "communication_data_type",
-        "csv_monitor",
-        "data_types",
-        "disable_allgather",
-        "dump_state",
-        "expert_parallel",
-        "flops_profiler",
-        "gradient_predivide_factor",
-        "memory_breakdown",
-        "prescale_gradients",
-        "seed",
-        "steps_per_print",
-        "tensorboard",
-        "torch_autocast",
-        "wall_clock_breakdown",
-        "wandb",
-        "zero_allow_untested_optimizer",
-        "zero_force_ds_cpu_optimizer",
-        "zero_optimization",
-    }
-)
+from contract.config.deepspeed_keys import unusable
 
 
 class DeepSpeed(Section):
-    """How states are divided over the ranks. Keys of the JSON beat our defaults, never an explicit key of ours."""
+    """How states are divided over the ranks. Keys of the JSON beat our defaults, never an explicit key of ours.
+
+    What the JSON says about batch, precision, clipping and AdamW goes into [batch], [precision] and [optimizer].
+    """
 
     zero_stage: int = Field(default=2, ge=0, le=3)
     """What is divided: 1 optimizer states, 2 also gradients, 3 also weights. 0 divides nothing (fp32 only)."""
@@ -72,20 +30,20 @@ class DeepSpeed(Section):
     """The same keys as in DeepSpeed's JSON, written here instead of in a file."""
 
     def settings(self) -> dict[str, Any]:
-        """DeepSpeed's own keys from the file or the table.
+        """DeepSpeed's own keys from the file or the table, without those that say "auto": that is our default.
 
         Raises:
             ValueError: the file is missing, unreadable or not a JSON object; the message is `config: sentence`.
         """
         if not self.config:
-            return dict(self.inline)
+            return _decided(self.inline)
         try:
             value = json.loads(Path(self.config).read_bytes())
         except (OSError, ValueError) as error:
             raise ValueError(f"config: {self.config}: {error}") from error
         if not isinstance(value, dict):
             raise ValueError(f"config: {self.config}: a JSON object was expected")  # noqa: TRY004
-        return value
+        return _decided(value)
 
     def contradictions(self) -> list[str]:
         """Problems between keys of this section, the JSON file included."""
@@ -95,22 +53,13 @@ class DeepSpeed(Section):
             settings = self.settings()
         except ValueError as error:
             return [str(error)]
-        found = [f"{'config' if self.config else 'inline'}.{text}" for text in _unusable_keys(settings)]
-        zero = settings.get("zero_optimization")
-        if isinstance(zero, dict) and "zero_stage" in self.model_fields_set:
-            stage = zero.get("stage", self.zero_stage)
-            if stage != self.zero_stage:
-                found.append(
-                    f"zero_stage: {self.zero_stage}, but the JSON's zero_optimization.stage is {stage}"
-                )
-        return found
+        return [f"{'config' if self.config else 'inline'}.{text}" for text in unusable(settings)]
 
 
-def _unusable_keys(settings: Mapping[str, Any]) -> list[str]:
-    found: list[str] = []
-    for key in settings:
-        if key in ELSEWHERE:
-            found.append(f"{key}: belongs into {ELSEWHERE[key]}")
-        elif key not in OWNED and key not in PASSED:
-            found.append(f"{key}: DeepSpeed has no such top-level key (it would ignore it silently)")
-    return found
+def _decided(settings: dict[str, Any]) -> dict[str, Any]:
+    """Without "auto", which other trainers fill in. `data_types` has an "auto" of DeepSpeed's own."""
+    return {
+        key: _decided(value) if isinstance(value, dict) and key != "data_types" else value
+        for key, value in settings.items()
+        if value != "auto"
+    }

@@ -10,6 +10,7 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
+from contract.config.feed import fed, rest
 from contract.config.whole import BETWEEN, RunConfig
 
 
@@ -34,8 +35,11 @@ class ConfigError(ValueError):
         super().__init__(f"{source}: {len(problems)} problem{'s' if len(problems) != 1 else ''}\n{lines}")
 
 
-def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+def load(path: Path, overrides: Sequence[str] = (), *, only: frozenset[str] = frozenset()) -> RunConfig:
     """The configuration in this file, with `a.b=value` overrides (values in TOML syntax, bare words are strings).
+
+    `only` names the sections that the caller is going to read: problems of others are passed over, and a section
+    that is wrong in itself has its defaults then. Empty: all.
 
     Raises:
         ConfigError: with every problem found.
@@ -53,7 +57,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     problems = [problem for item in overrides if (problem := _override(value, item))]
     if problems:
         raise ConfigError(str(path), problems)
-    return parse(value, source=str(path), bases=(path.resolve().parent, Path.cwd()))
+    return parse(value, source=str(path), bases=(path.resolve().parent, Path.cwd()), only=only)
 
 
 def _override(value: dict[str, Any], item: str) -> Problem | None:
@@ -75,8 +79,12 @@ def _override(value: dict[str, Any], item: str) -> Problem | None:
     return None
 
 
-def parse(value: Mapping[str, Any], *, source: str, bases: Sequence[Path]) -> RunConfig:
+def parse(
+    value: Mapping[str, Any], *, source: str, bases: Sequence[Path], only: frozenset[str] = frozenset()
+) -> RunConfig:
     """The configuration in this mapping; `bases` are the directories in which a relative path is looked for.
+
+    `only` as in `load`.
 
     Raises:
         ConfigError: with every problem found: in each section, between sections, and in what they refer to.
@@ -89,8 +97,11 @@ def parse(value: Mapping[str, Any], *, source: str, bases: Sequence[Path]) -> Ru
         problems = [_problem(item) for item in error.errors(include_url=False)]
         broken = frozenset(str(item["loc"][0]) for item in error.errors(include_url=False) if item["loc"])
         config = _sound_part(value, broken)
-    config = _anchored(config, bases)
+    config, contradicting = fed(_anchored(config, bases))
+    problems += [_sentence("", text) for text in contradicting]
     problems += _contradictions(config, broken)
+    if only:
+        problems = [found for found in problems if found.where.partition(".")[0] in only]
     if problems:
         raise ConfigError(source, problems)
     return _self_contained(config)
@@ -116,9 +127,9 @@ def _anchored(config: RunConfig, bases: Sequence[Path]) -> RunConfig:
 
 def _self_contained(config: RunConfig) -> RunConfig:
     """DeepSpeed's JSON moves into the configuration: the run must not depend on a file that somebody edits later."""
-    if not config.deepspeed.config:
-        return config
-    deepspeed = config.deepspeed.model_copy(update={"inline": config.deepspeed.settings(), "config": ""})
+    settings = config.deepspeed.settings()
+    inline = settings if config.job.command else rest(settings)
+    deepspeed = config.deepspeed.model_copy(update={"inline": inline, "config": ""})
     return config.model_copy(update={"deepspeed": deepspeed})
 
 

@@ -12,6 +12,7 @@ from contract.config.deepspeed import DeepSpeed
 from contract.config.job import Job, Node
 from contract.config.model import Model
 from contract.config.monitor import Monitor, Profile
+from contract.config.numerics import Numerics
 from contract.config.optimizer import Optimizer
 from contract.config.precision import Precision
 from contract.config.run import Metadata, Run
@@ -32,6 +33,7 @@ class RunConfig(Section):
     schedule: Schedule = Field(default_factory=Schedule)
     batch: Batch = Field(default_factory=Batch)
     precision: Precision = Field(default_factory=Precision)
+    numerics: Numerics = Field(default_factory=Numerics)
     deepspeed: DeepSpeed = Field(default_factory=DeepSpeed)
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
     monitor: Monitor = Field(default_factory=Monitor)
@@ -58,8 +60,17 @@ def _stage_fits(config: RunConfig) -> list[str]:
     )
     if config.job.command or stage != 0 or config.precision.dtype == "fp32":
         return []
+    dtype = config.precision.dtype
     return [
-        "deepspeed.zero_stage: 0 with bf16 loses optimizer state in DeepSpeed; use 1, or precision.dtype = fp32"
+        f"deepspeed.zero_stage: 0 with {dtype} loses optimizer state in DeepSpeed; use 1, or precision.dtype = fp32"
+    ]
+
+
+def _scale_exists(config: RunConfig) -> list[str]:
+    if config.numerics.on_nan != "lower-scale" or config.precision.dtype == "fp16":
+        return []
+    return [
+        f"numerics.on_nan: lower-scale needs a loss scale, and {config.precision.dtype} has none; use skip"
     ]
 
 
@@ -68,4 +79,5 @@ BETWEEN: tuple[tuple[frozenset[str], Callable[[RunConfig], list[str]]], ...] = (
     (frozenset({"batch", "job"}), _batch_divides),
     (frozenset({"data", "job"}), _data_is_there),
     (frozenset({"deepspeed", "precision", "job"}), _stage_fits),
+    (frozenset({"numerics", "precision"}), _scale_exists),
 )

@@ -80,7 +80,11 @@ def worker_environment(
     """The variables of one worker in one generation: set after the fork, before any communicator."""
     bounds = (control.min_step, control.max_step) if control else (0, -1)
     windows = [list(window) for window in control.skip_windows] if control else []
-    interfaces = {"GLOO_SOCKET_IFNAME": link.interface, "NCCL_SOCKET_IFNAME": link.interface}
+    interfaces = {
+        "GLOO_SOCKET_IFNAME": link.interface,
+        "NCCL_SOCKET_IFNAME": link.nccl or link.interface,
+        "NCCL_IB_HCA": link.hcas,
+    }
     chosen = {name: value for name, value in interfaces.items() if value and name not in base}
     return {
         **base,

@@ -58,7 +58,11 @@ class Agent:
         self._on_page: tuple[int, Any] = (0, None)
         self._save_signal = self._terminated = self._unrecorded = False
         self._listener: socket.socket | None = None
-        self._link = choose_link(local=me.local, wanted=config.node.interface)
+        self._link = choose_link(
+            local=me.local,
+            wanted=config.node.interface,
+            environment={**os.environ, **config.job.environment},
+        )
         self._news = News(run, attempt, local=me.local, tell=self._tell)
         self._crew = Crew(
             node=me.node,
@@ -67,6 +71,8 @@ class Agent:
             clock=time.monotonic,
             tell=self._tell,
         )
+        if self._link.reason:
+            self._log.add(self._generation, None, f"network: {self._link.reason}")
         if self._link.note:
             self._tell(self._link.note)
         remove_pages(run, me.node)

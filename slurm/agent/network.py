@@ -1,51 +1,63 @@
 """Where the workers of this node are reached: interface, address, and the socket on which rank 0 will listen."""
 
-import fcntl
+import os
 import socket
-import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-_SIOCGIFADDR = 0x8915
-_ROUTES = Path("/proc/net/route")
+from slurm.node.addresses import read_addresses
+from slurm.node.choose import choose
+from slurm.node.explicit import Wanted
+from slurm.node.sysfs import read_machine
+
+_SYSFS = Path("/sys")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """`note` says what was fallen back to, "" when nothing was."""
+    """`nccl` and `hcas` are values for NCCL, "" not set. `reason`: why this one. `note`: what is odd, "" nothing."""
 
     interface: str
     address: str
+    nccl: str = ""
+    hcas: str = ""
+    reason: str = ""
     note: str = ""
 
 
-def choose_link(*, local: bool, wanted: str) -> Link:
-    """The loopback for local runs, else the interface asked for, else that of the default route.
+def choose_link(*, local: bool, wanted: str, environment: Mapping[str, str] = os.environ) -> Link:
+    """The loopback for local runs, else what [node] interface or the environment says, else the best there is.
 
     Raises:
-        OSError: the interface asked for has no IPv4 address here.
+        OSError: the interface asked for has no address here.
     """
     if local:
         return Link(interface="lo", address="127.0.0.1")
-    if wanted:
-        return Link(interface=wanted, address=_address_of(wanted))
-    interface = default_interface(_ROUTES.read_text(encoding="ascii"))
-    if interface:
-        return Link(interface=interface, address=_address_of(interface))
-    address = socket.gethostbyname(socket.gethostname())
+    try:
+        machine = read_machine(_SYSFS, read_addresses(_SYSFS))
+    except OSError as error:
+        return _by_name(f"the network cannot be read: {error}", wanted)
+    choice = choose(machine, Wanted.from_environment(environment, wanted))
+    if choice.address is None:
+        return _by_name(choice.reason, wanted)
     return Link(
-        interface="", address=address, note=f"no default route here: using {address}, the host name's address"
+        interface=choice.interface,
+        address=choice.address,
+        nccl=choice.nccl_socket or "",
+        hcas=choice.nccl_hca or "",
+        reason=choice.reason,
+        note="; ".join(choice.warnings),
     )
 
 
-def default_interface(routes: str) -> str:
-    """Interface of the default route with the smallest metric in the text of /proc/net/route, "" without one."""
-    found = []
-    for line in routes.splitlines()[1:]:
-        fields = line.split()
-        if len(fields) > 7 and fields[1] == "00000000" and fields[7] == "00000000":
-            found.append((int(fields[6]), fields[0]))
-    return min(found)[1] if found else ""
+def _by_name(why: str, wanted: str) -> Link:
+    """The host name's address: enough for a node by itself, and said. Not in place of what was asked for."""
+    host = socket.gethostname()
+    if wanted:
+        raise OSError(f"[node] interface {wanted!r}: {why} on {host}")
+    address = socket.gethostbyname(host)
+    return Link(interface="", address=address, note=f"{why}; using {address}, the host name's address")
 
 
 def hold_port(link: Link) -> socket.socket:
@@ -54,21 +66,11 @@ def hold_port(link: Link) -> socket.socket:
     It does not listen yet. Ranks of other nodes may be there before rank 0: refused, they try again; accepted into our
     backlog, they would be cut off when rank 0 takes over. Without SO_REUSEADDR no other program can share the port.
     """
-    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    family = socket.AF_INET6 if ":" in link.address else socket.AF_INET
+    held = socket.socket(family, socket.SOCK_STREAM)
     try:
         held.bind((link.address, 0))
     except OSError:
         held.close()
         raise
     return held
-
-
-def _address_of(interface: str) -> str:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            packed = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", interface.encode()[:15]))
-        except OSError as error:
-            raise OSError(
-                f"[node] interface {interface!r}: {error.strerror} on {socket.gethostname()}"
-            ) from error
-    return socket.inet_ntoa(packed[20:24])

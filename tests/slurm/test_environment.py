@@ -9,7 +9,7 @@ from contract.control import Control
 from contract.states import ControlPhase
 from slurm.agent.environment import Placement, base_environment, visible_devices, worker_environment
 from slurm.agent.identity import identify
-from slurm.agent.network import Link, choose_link, default_interface, hold_port
+from slurm.agent.network import Link, choose_link, hold_port
 from slurm.submit import submitter_environment
 from tests.slurm.conftest import config_of
 
@@ -105,27 +105,28 @@ def test_identity():
         identify({})
 
 
-def test_the_default_routes_interface():
-    head = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
-    routes = head + (
-        "eth1\t00000000\t0101A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n"
-        "eth0\t00000000\t0101A8C0\t0003\t0\t0\t50\t00000000\t0\t0\t0\n"
-        "eth0\t0001A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"
-    )
-    assert default_interface(routes) == "eth0"
-    assert default_interface(head) == ""
+def test_nccl_gets_exact_names_and_the_hcas():
+    link = Link(interface="eth0", address="10.0.0.1", nccl="=eth0", hcas="=mlx5_0,mlx5_1")
+    found = worker_environment({}, place(), None, link)
+    assert (found["GLOO_SOCKET_IFNAME"], found["NCCL_SOCKET_IFNAME"]) == ("eth0", "=eth0")
+    assert found["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
+    assert worker_environment({"NCCL_IB_HCA": "mlx5_7"}, place(), None, link)["NCCL_IB_HCA"] == "mlx5_7"
 
 
 def test_a_held_port_cannot_be_taken():
     assert choose_link(local=True, wanted="ib0") == LO
-    assert choose_link(local=False, wanted="lo") == LO
+    asked = choose_link(local=False, wanted="lo", environment={})
+    assert (asked.interface, asked.address, asked.nccl) == ("lo", "127.0.0.1", "=lo")
+    assert "loopback" in asked.note
     with pytest.raises(OSError, match="interface 'nope0'"):
-        choose_link(local=False, wanted="nope0")
+        choose_link(local=False, wanted="nope0", environment={})
     with hold_port(LO) as held, socket.socket() as other, socket.socket() as early:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with pytest.raises(OSError, match="in use"):
             other.bind(held.getsockname())
-        with pytest.raises(ConnectionRefusedError):  # a rank that is there before rank 0 must be able to try again
+        with pytest.raises(
+            ConnectionRefusedError
+        ):  # a rank that is there before rank 0 must be able to try again
             early.connect(held.getsockname())
 
 
