@@ -2,7 +2,14 @@
 
 import typer
 
-from supervisor import commands_demo, commands_operate, commands_show, commands_supervise
+from supervisor import (
+    commands_demo,
+    commands_diagnose,
+    commands_operate,
+    commands_show,
+    commands_simulate,
+    commands_supervise,
+)
 
 
 def mount(app: typer.Typer) -> None:
@@ -10,9 +17,11 @@ def mount(app: typer.Typer) -> None:
     app.command("demo")(commands_demo.demo)
     app.command("supervise")(commands_supervise.supervise)
     app.command("status")(commands_show.status)
+    app.command("diagnose")(commands_diagnose.diagnose)
     app.command("explain")(commands_show.explain)
     app.command("logs")(commands_show.logs)
     app.command("checkpoints")(commands_show.checkpoints)
     app.command("pause")(commands_operate.pause)
     app.command("resume")(commands_operate.resume)
     app.command("cancel")(commands_operate.cancel)
+    app.command("simulate")(commands_simulate.simulate)

@@ -61,13 +61,15 @@ def affordable(
 ) -> tuple[str, ...]:
     """The exclusions that Slurm can honour: nodes that exist, and never so many that the job cannot start.
 
-    `exclude` names the best founded first; `usable` are the nodes on which a job could start.
+    `exclude` names the best founded first; `usable` are the nodes on which a job could start. A node that is down
+    costs nothing today, but the job must find enough nodes once it is repaired.
     """
     kept: list[str] = []
     left = len(usable)
     for node in exclude:
         costs = node in usable
-        if node in known and (not costs or left > needed):
+        enough = left > needed if costs else len(known) - len(kept) > needed
+        if node in known and enough:
             kept.append(node)
             left -= costs
     return tuple(kept)
