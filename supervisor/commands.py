@@ -6,6 +6,7 @@ from supervisor import (
     commands_demo,
     commands_diagnose,
     commands_operate,
+    commands_replay,
     commands_show,
     commands_simulate,
     commands_supervise,
@@ -24,4 +25,5 @@ def mount(app: typer.Typer) -> None:
     app.command("pause")(commands_operate.pause)
     app.command("resume")(commands_operate.resume)
     app.command("cancel")(commands_operate.cancel)
+    app.command("replay")(commands_replay.replay)
     app.command("simulate")(commands_simulate.simulate)

@@ -1,5 +1,6 @@
 """The main job with the real trainer: hurt it in every phase, and nothing of the training may differ."""
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -113,6 +114,9 @@ def test_recovered_equals_uninterrupted_after_faults_in_every_phase(scene: Scene
     for directory in (half, almost):
         if directory.exists():
             assert not examine(directory, deep=False).valid, "what was killed in the act must not count"
+    assert json.loads(scene.ciuic("replay", str(run.path), "--json").stdout)["verdicts"], (
+        "nothing was judged again"
+    )
     texts = scene.robot.texts()
     assert any("恢复" in text for text in texts), texts
     assert not [path for path in run.path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
