@@ -10,6 +10,7 @@ from transformers.models.deepseek_v3.configuration_deepseek_v3 import DeepseekV3
 from contract import config as configuration
 from contract.config import RunConfig
 from contract.page import WorkerPage
+from contract.schedule import course_of
 from contract.states import Phase
 from trainer.checkpoint import Checkpoints
 from trainer.data.batches import Batches
@@ -18,12 +19,17 @@ from trainer.data.sampler import Sampler
 from trainer.distributed import Ranks
 from trainer.engine import build_engine, deepspeed_config
 from trainer.evaluate import Evaluation
+from trainer.groups import groups_of
+from trainer.guard import Guard
 from trainer.loop import Training
 from trainer.metrics import Metrics
 from trainer.model import architecture, build_model
+from trainer.norms import Watch
 from trainer.orders import Orders
+from trainer.precision import check_precision, in_precision
 from trainer.progress import Progress
 from trainer.resume import agree_on_resume
+from trainer.schedule import Rates
 from trainer.stop import StopFlag
 from trainer.worker import Worker
 
@@ -45,6 +51,7 @@ def plan(config: RunConfig, *, ranks: int) -> Plan:
     Raises:
         ConfigError: the run cannot work like this.
     """
+    check_precision(config.precision)
     length = config.batch.sequence_length
     reader = TokenReader(Path(config.data.path), "train", length=length)
     evaluated = config.data.evaluate_interval_steps > 0
@@ -65,15 +72,23 @@ def assemble(
     worker, point = agree_on_resume(worker, ranks)
     sampler = Sampler(samples=reader.samples, seed=config.run.seed, skip_windows=worker.skip_windows)
     page.mark(step=point.progress.step, phase=Phase.START, micro_step=1)
-    engine = build_engine(config, given.settings, build_model(given.shape, seed=config.run.seed))
     checkpoints = Checkpoints(config, worker, ranks, page, config_digest=config_digest(config))
-    checkpoints.attach(engine)
-    progress = checkpoints.load(engine, point)
+    model = in_precision(build_model(given.shape, seed=config.run.seed), config.precision)
+    groups = groups_of(model, config.model.layers, checkpoints.layout(point))
+    guard = Guard(config.numerics)
+    watch = Watch(limit=guard.norm_limit)
+    engine = build_engine(config, given.settings, model, groups, watch)
+    rates = Rates(course_of(config), groups)
+    checkpoints.attach(engine, {"rates": rates, "guard": guard})
+    progress = checkpoints.load(engine, point, groups)
     training = Training(
         config=config,
         ranks=ranks,
         engine=engine,
         batches=Batches(reader, sampler, config.batch, rank=ranks.rank, ranks=ranks.size),
+        rates=rates,
+        guard=guard,
+        watch=watch,
         evaluation=Evaluation(config, given.held_out, ranks) if given.held_out else None,
         checkpoints=checkpoints,
         metrics=Metrics(

@@ -1,11 +1,13 @@
 """Saving and loading. A checkpoint is complete or it does not exist: the manifest is written last (design rule 11)."""
 
 import logging
+import math
 import shutil
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -18,7 +20,8 @@ from contract.states import Phase
 from trainer.distributed import Ranks
 from trainer.engine import restore_clipping
 from trainer.errors import ConfigError, SaveError
-from trainer.model import group_fingerprint
+from trainer.groups import Group, Layout, follow_config
+from trainer.model import fingerprint
 from trainer.progress import Progress
 from trainer.resume import ResumePoint
 from trainer.rng import random_state, restore_random_state
@@ -26,6 +29,16 @@ from trainer.shards import ShardWriter
 from trainer.worker import Worker
 
 log = logging.getLogger(__name__)
+
+
+class Kept(Protocol):
+    """A part of the loop with a state of its own, which must go on where it was."""
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must keep: the same on all ranks."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from there. Empty: the checkpoint is older than this state."""
 
 
 class Checkpoints:
@@ -43,10 +56,21 @@ class Checkpoints:
         self._step = 0
         self._pieces = 0
         self._writer = ShardWriter(self._moved)
+        self._layout = Layout.BY_LAYER
+        self._kept: Mapping[str, Kept] = {}
 
-    def attach(self, engine: Any) -> None:
-        """Make the engine write and read through our shard writer."""
+    def attach(self, engine: Any, kept: Mapping[str, Kept]) -> None:
+        """Make the engine write and read through our shard writer; `kept` is saved and restored beside it."""
         engine.checkpoint_engine = self._writer
+        self._kept = kept
+
+    def layout(self, point: ResumePoint) -> Layout:
+        """The optimizer's groups in the checkpoint of the resume point; its engine must be built with the same."""
+        if point.checkpoint:
+            self._layout = Layout(self._own(point).get("groups", Layout.BY_DECAY))
+        if self._layout is not Layout.BY_LAYER:
+            log.warning("%s knows no rates by layer: every layer takes the last one's", point.checkpoint)
+        return self._layout
 
     def save(self, engine: Any, progress: Progress, *, loss: float) -> None:
         """Write a checkpoint of this step. Every rank must call it.
@@ -68,7 +92,7 @@ class Checkpoints:
             raise SaveError(error)
         log.info("saved %s in %.2f s", name, time.perf_counter() - started)
 
-    def load(self, engine: Any, point: ResumePoint) -> Progress:
+    def load(self, engine: Any, point: ResumePoint, groups: Sequence[Group]) -> Progress:
         """Bring engine and generators to the resume point; returns the progress there.
 
         Raises:
@@ -79,17 +103,25 @@ class Checkpoints:
         self._moved()
         if not point.checkpoint:
             return point.progress
-        root = self._worker.run.checkpoints
-        own = self._writer.load(str(root / point.checkpoint / own_file(self._ranks.rank)))
-        if own["parameters"] != group_fingerprint(engine.module):
+        root, own = self._worker.run.checkpoints, self._own(point)
+        if own["parameters"] != fingerprint(engine.module):
             raise ConfigError(f"{point.checkpoint} holds a model of another shape than [model] describes")
         path, _ = engine.load_checkpoint(str(root), tag=point.checkpoint)
         missing = self._ranks.gather(path is None)
         if any(missing):
             raise RuntimeError(f"{point.checkpoint}: DeepSpeed found nothing to load on ranks {missing}")
         restore_clipping(engine, self._config.optimizer.gradient_clipping)
+        follow_config(engine, groups, self._config.optimizer)
         restore_random_state(own["random"], self._ranks.device)
+        for name, part in self._kept.items():
+            part.restore(own.get("kept", {}).get(name, {}))
         return Progress(**own["progress"])
+
+    def _own(self, point: ResumePoint) -> dict[str, Any]:
+        """What this rank kept for itself in the checkpoint of the resume point."""
+        path = self._worker.run.checkpoints / point.checkpoint / own_file(self._ranks.rank)
+        found: dict[str, Any] = self._writer.load(str(path))
+        return found
 
     def _moved(self) -> None:
         """A piece more has passed: progress within a save or a load."""
@@ -101,7 +133,9 @@ class Checkpoints:
         return {
             "progress": asdict(progress),
             "random": random_state(self._ranks.device),
-            "parameters": group_fingerprint(engine.module),
+            "parameters": fingerprint(engine.module),
+            "groups": self._layout.value,
+            "kept": {name: part.state() for name, part in self._kept.items()},
         }
 
     def _agreed(self, directory: Path) -> list[Shard]:
@@ -130,7 +164,7 @@ class Checkpoints:
                     position=progress.position,
                     shards=tuple(shards),
                     config_digest=self._digest,
-                    facts={"loss": loss, "torch": torch.__version__},
+                    facts={"loss": loss if math.isfinite(loss) else None, "torch": torch.__version__},
                 ),
             )
             self._prune()

@@ -86,4 +86,3 @@ def _check_device(accelerator: str) -> None:
             f"[job] gpus_per_node asks for {accelerator}, DeepSpeed was set up for {found} (DS_ACCELERATOR); "
             f"CUDA is {'there' if torch.cuda.is_available() else 'not available'}"
         )
-

@@ -3,17 +3,29 @@
 Every default of DeepSpeed that has moved between versions is written out here.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import deepspeed
 import torch
 
 from contract.config import RunConfig
-from contract.config.deepspeed import OWNED
+from contract.config.deepspeed_keys import OWNED
 from trainer import ops
-from trainer.errors import ConfigError, NumericsError
-from trainer.model import check_router_bias, parameter_groups
+from trainer.errors import ConfigError
+from trainer.groups import Group, for_optimizer
+from trainer.model import check_router_bias
+from trainer.norms import Watch, guard_plain_step, guard_zero_step, limit_embedding
+
+# Of the loss under fp16: 0 lets DeepSpeed find it, starting at 2**16.
+_SCALING = {
+    "loss_scale": 0,
+    "initial_scale_power": 16,
+    "loss_scale_window": 1000,
+    "hysteresis": 2,
+    "min_loss_scale": 1,
+}
 
 
 def deepspeed_config(config: RunConfig, *, ranks: int) -> dict[str, Any]:
@@ -26,7 +38,7 @@ def deepspeed_config(config: RunConfig, *, ranks: int) -> dict[str, Any]:
         accumulation, theirs = config.batch.accumulation_steps(ranks), config.deepspeed.settings()
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    bf16 = config.precision.dtype == "bf16"
+    dtype = config.precision.dtype
     ours: dict[str, Any] = {
         "train_batch_size": config.batch.global_batch_size,
         "train_micro_batch_size_per_gpu": config.batch.micro_batch_size,
@@ -35,7 +47,8 @@ def deepspeed_config(config: RunConfig, *, ranks: int) -> dict[str, Any]:
         # backward() only accumulates and step() is the boundary: the trainer divides by the window's tokens.
         "managed_gradient_accumulation": False,
         "data_types": {"grad_accum_dtype": "fp32"},
-        "bf16": {"enabled": bf16, "check_grad_overflow": True},
+        "bf16": {"enabled": dtype in {"bf16", "fp8"}, "check_grad_overflow": True},
+        "fp16": {"enabled": dtype == "fp16", **_SCALING},
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
         "steps_per_print": 1 << 62,  # our own metrics tell the progress
@@ -55,8 +68,8 @@ def deepspeed_config(config: RunConfig, *, ranks: int) -> dict[str, Any]:
     for key, where in OWNED.items():
         if merged[key] != ours[key]:
             raise ConfigError(f"[deepspeed] {key} is {merged[key]}, but {where} makes it {ours[key]}")
-    if merged["zero_optimization"]["stage"] == 0 and bf16:
-        raise ConfigError("[deepspeed] zero_stage: 0 with bf16 loses optimizer state in DeepSpeed; use 1")
+    if merged["zero_optimization"]["stage"] == 0 and dtype != "fp32":
+        raise ConfigError(f"[deepspeed] zero_stage: 0 with {dtype} loses optimizer state in DeepSpeed; use 1")
     return merged
 
 
@@ -69,7 +82,13 @@ def _overlay(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def build_engine(config: RunConfig, settings: dict[str, Any], model: torch.nn.Module) -> Any:
+def build_engine(
+    config: RunConfig,
+    settings: dict[str, Any],
+    model: torch.nn.Module,
+    groups: Sequence[Group],
+    watch: Watch,
+) -> Any:
     """The engine around this model with AdamW, ready to step or to load a checkpoint.
 
     Raises:
@@ -78,40 +97,23 @@ def build_engine(config: RunConfig, settings: dict[str, Any], model: torch.nn.Mo
     wanted = config.optimizer
     optimizer_class, extra = ops.adamw(offloaded="offload_optimizer" in settings["zero_optimization"])
     optimizer = optimizer_class(
-        parameter_groups(model, weight_decay=wanted.weight_decay),
+        for_optimizer(model, groups, weight_decay=wanted.weight_decay),
         lr=wanted.lr,
         betas=(wanted.beta1, wanted.beta2),
         eps=wanted.eps,
         **extra,
     )
-    if settings["zero_optimization"]["stage"] == 0:
+    plain = settings["zero_optimization"]["stage"] == 0
+    if plain:
         settings = settings | {"gradient_clipping": 0.0}
-        optimizer.register_step_pre_hook(_clip_and_guard(wanted.gradient_clipping))
+        guard_plain_step(optimizer, wanted.gradient_clipping, watch)
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
+    if config.numerics.spike_factor and not plain:
+        guard_zero_step(engine.optimizer, watch)
+    if config.numerics.embedding_clipping:
+        limit_embedding(engine, optimizer, config.numerics.embedding_clipping, divided=not plain)
     check_router_bias(engine.module)
     return engine
-
-
-def _clip_and_guard(limit: float) -> Callable[[torch.optim.Optimizer, Any, Any], None]:
-    """A hook before the update that does without ZeRO what ZeRO's optimizers do: norm, clipping, refusal of a NaN.
-
-    Gradients are reduced by then, so every rank computes the same and comes to the same end.
-    """
-
-    def hook(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        norm = torch.nn.utils.clip_grad_norm_(parameters, limit or float("inf"))
-        if not bool(torch.isfinite(norm)):
-            raise NumericsError("the gradient norm is not finite")
-        optimizer._global_grad_norm = norm  # noqa: SLF001 - DeepSpeed reads it there
-
-    return hook
-
-
-def write_rate(engine: Any, rate: float) -> None:
-    """Set the learning rate of the coming step. No scheduler object: the rate is a function of the position."""
-    for group in engine.optimizer.param_groups:
-        group["lr"] = rate
 
 
 def restore_clipping(engine: Any, limit: float) -> None:
@@ -122,4 +124,17 @@ def restore_clipping(engine: Any, limit: float) -> None:
 
 def gradient_norm(engine: Any) -> float:
     """Global norm of the last step's gradient before clipping. DeepSpeed's type for it differs by stage."""
-    return float(engine.get_global_grad_norm())
+    norm = engine.get_global_grad_norm()
+    return math.inf if norm is None else float(norm)
+
+
+def loss_scale(engine: Any) -> float:
+    """By what the loss of the coming step is multiplied; 1 without scaling."""
+    return float(getattr(engine.optimizer, "loss_scale", 1.0))
+
+
+def lower_scale(engine: Any) -> None:
+    """Halve a loss scale that the configuration fixed. One that DeepSpeed looks for has been lowered by it already."""
+    scaler = getattr(engine.optimizer, "loss_scaler", None)
+    if scaler is not None and not scaler.dynamic:
+        scaler.cur_scale = max(1.0, scaler.cur_scale / 2)

@@ -9,14 +9,17 @@ from contract.page import WorkerPage
 from contract.states import ExitCode, Phase
 from trainer.checkpoint import Checkpoints
 from trainer.data.batches import Batches
+from trainer.data.sampler import Taken
 from trainer.distributed import Ranks
-from trainer.engine import write_rate
+from trainer.engine import lower_scale
 from trainer.evaluate import Evaluation
+from trainer.guard import Guard, where
 from trainer.metrics import Metrics
+from trainer.norms import Watch, weights_are_finite
 from trainer.orders import Orders
 from trainer.progress import Progress
-from trainer.schedule import rate
-from trainer.step import take_step
+from trainer.schedule import Rates
+from trainer.step import Outcome, refuse_broken_weights, take_step
 from trainer.stop import StopFlag
 
 
@@ -28,6 +31,9 @@ class Training:
     ranks: Ranks
     engine: Any
     batches: Batches
+    rates: Rates
+    guard: Guard
+    watch: Watch
     evaluation: Evaluation | None
     checkpoints: Checkpoints
     metrics: Metrics
@@ -41,27 +47,44 @@ class Training:
             started = time.perf_counter()
             self.page.mark(step=progress.step, phase=Phase.DATA)
             window = self.batches.window(progress.position)
-            lr = self.set_rate(progress.after(window.taken, self.config.batch.tokens_per_step))
+            rates = self.rates.write(self.engine, progress.tokens + self.config.batch.tokens_per_step)
             outcome = take_step(
                 self.engine,
                 window,
                 self.ranks,
                 self.page,
+                self.watch,
                 step=progress.step,
                 stop=self.stop.requested,
                 save=self.orders.checkpoint_wanted(),
             )
+            self.settle(outcome, window.taken, progress)
             progress = progress.after(window.taken, outcome.tokens)
             self.page.report(loss=outcome.loss, tokens=progress.tokens)
             seconds = time.perf_counter() - started
             val_loss = self.evaluate(progress)
-            self.metrics.write(progress, outcome, window.taken, lr=lr, seconds=seconds, val_loss=val_loss)
+            self.metrics.write(
+                progress, outcome, window.taken, rates=rates, seconds=seconds, val_loss=val_loss
+            )
             if outcome.stop or outcome.save or self.save_is_due(progress):
+                refuse_broken_weights(self.ranks, self.watch, *self.ranks.sums(not self.watch.sound))
                 self.metrics.sync()
                 self.checkpoints.save(self.engine, progress, loss=outcome.loss)
             if outcome.stop and not self.finished(progress):
                 return ExitCode.SAVED
         return ExitCode.FINISHED
+
+    def settle(self, outcome: Outcome, taken: Taken, before: Progress) -> None:
+        """Learn from a step that was applied, or let the guard decide about one that was not."""
+        if outcome.fault is None:
+            self.guard.accept(outcome.grad_norm)
+            self.rates.observe(before.tokens + outcome.tokens, outcome.loss)
+            self.watch.last = where("", before.step, taken.start, taken.end).strip()
+            self.watch.sound = weights_are_finite(self.engine)
+            return
+        self.guard.drop(outcome.fault, taken, step=before.step)
+        if self.config.numerics.on_nan == "lower-scale":
+            lower_scale(self.engine)
 
     def finished(self, progress: Progress) -> bool:
         """Whether the run's target is reached."""
@@ -71,17 +94,6 @@ class Training:
     def save_is_due(self, progress: Progress) -> bool:
         """Whether the rhythm of saves, or the end of the run, asks for one."""
         return progress.step % self.config.checkpoint.interval_steps == 0 or self.finished(progress)
-
-    def set_rate(self, after: Progress) -> float:
-        """Give the optimizer the learning rate of the step that leads to `after`; returns it."""
-        schedule, run, per_step = self.config.schedule, self.config.run, self.config.batch.tokens_per_step
-        if schedule.unit == "tokens":
-            position, target = after.tokens, run.tokens or run.steps * per_step
-        else:
-            position, target = after.step, run.steps or -(-run.tokens // per_step)
-        lr = rate(schedule, peak=self.config.optimizer.lr, position=position, target=target)
-        write_rate(self.engine, lr)
-        return lr
 
     def evaluate(self, progress: Progress) -> float | None:
         """Loss on the held-out part when it is due, and at the end of the run."""

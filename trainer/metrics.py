@@ -1,6 +1,7 @@
 """One line of JSON per optimizer step, written by rank 0."""
 
 import json
+import math
 import os
 from types import TracebackType
 from typing import Any, Self
@@ -37,28 +38,39 @@ class Metrics:
         outcome: Outcome,
         taken: Taken,
         *,
-        lr: float,
+        rates: tuple[float, float],
         seconds: float,
         val_loss: float | None,
     ) -> None:
-        """One finished step; readers see the line at once. `positions` is half-open, in sampler positions."""
+        """One finished step; readers see the line at once. `positions` is half-open, in sampler positions.
+
+        `rates` are those of the embedding and of the last layer with the head; the latter is the `lr` of the line.
+        """
         if self._file is None:
             return
         line: dict[str, Any] = {
             "step": progress.step,
-            "loss": outcome.loss,
-            "grad_norm": outcome.grad_norm,
-            "lr": lr,
+            "loss": _number(outcome.loss),
+            "grad_norm": _number(outcome.grad_norm),
+            "lr": rates[1],
+            "lr_embedding": rates[0],
             "tokens": progress.tokens,
             "tokens_per_s": round(outcome.tokens / seconds, 1),
             "step_s": round(seconds, 4),
             "positions": [taken.start, taken.end],
         }
+        if outcome.fault is not None:
+            line["dropped"] = outcome.fault.text
         if val_loss is not None:
-            line["val_loss"] = val_loss
+            line["val_loss"] = _number(val_loss)
         self._file.write(json.dumps(line) + "\n")
 
     def sync(self) -> None:
         """Make the lines so far durable: a checkpoint must never be newer than the metrics that led to it."""
         if self._file is not None:
             os.fsync(self._file.fileno())
+
+
+def _number(value: float) -> float | None:
+    """JSON has no NaN and no infinity."""
+    return value if math.isfinite(value) else None

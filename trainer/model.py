@@ -1,7 +1,5 @@
 """A DeepSeek-V3 network from the configuration, by the classes of transformers."""
 
-from typing import Any
-
 import torch
 from transformers.models.deepseek_v3.configuration_deepseek_v3 import DeepseekV3Config
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3ForCausalLM
@@ -56,20 +54,7 @@ def build_model(config: DeepseekV3Config, *, seed: int) -> torch.nn.Module:
     return model
 
 
-def parameter_groups(model: torch.nn.Module, *, weight_decay: float) -> list[dict[str, Any]]:
-    """Matrices with decay, everything of one dimension (norms) without; sorted by name, no group empty.
-
-    The optimizer's state is positional, so the order is part of the checkpoint's format.
-    """
-    named = sorted(model.named_parameters())
-    groups = [
-        {"name": "decay", "weight_decay": weight_decay, "params": [p for _, p in named if p.dim() >= 2]},
-        {"name": "no-decay", "weight_decay": 0.0, "params": [p for _, p in named if p.dim() < 2]},
-    ]
-    return [group for group in groups if group["params"]]
-
-
-def group_fingerprint(model: torch.nn.Module) -> str:
+def fingerprint(model: torch.nn.Module) -> str:
     """Names and shapes in the optimizer's order; a checkpoint with another one cannot be loaded into this model."""
     named = sorted(model.named_parameters())
     # ZeRO-3 keeps the whole shape aside: a divided parameter's own is empty.

@@ -27,6 +27,13 @@ import deepspeed.module_inject.auto_ep_layer
 
 # Imported by DeepSpeed in the middle of building an engine; it pulls in torch's compiler (0.8 s).
 import deepspeed.runtime.zero.muon.muon_optimizer
+import transformers.utils
+
+# transformers imports torchao wherever it is installed, for a quantisation that nobody here asks of it: a second and
+# warnings on every start. `trainer.precision` imports it for the runs that compute in FP8.
+transformers.utils.import_utils.is_torchao_available = lambda *_: False
+transformers.utils.is_torchao_available = transformers.utils.import_utils.is_torchao_available
+
 import transformers.models.deepseek_v3.modeling_deepseek_v3
 
 from trainer import assembly, ops

@@ -9,8 +9,8 @@ from trainer.data.sampler import Taken
 class Progress:
     """Where training stands between two optimizer steps.
 
-    `step` counts applied optimizer steps, `tokens` targets trained on over all ranks, `position` is the first sampler
-    position that has not been consumed.
+    `step` counts optimizer steps, those included whose update was dropped for its numbers; `tokens` targets seen over
+    all ranks; `position` is the first sampler position that has not been consumed.
     """
 
     step: int = 0
@@ -18,5 +18,5 @@ class Progress:
     position: int = 0
 
     def after(self, taken: Taken, tokens: int) -> "Progress":
-        """Progress once the step over these samples has been applied."""
+        """Progress once the step over these samples is done."""
         return Progress(step=self.step + 1, tokens=self.tokens + tokens, position=taken.end)

@@ -54,9 +54,7 @@ def _connect(worker: Worker, patience_s: float) -> Any:
         )
     except RuntimeError as error:  # all of torch's own errors here derive from it
         said = str(error).split("\n", maxsplit=1)[0]
-        what = (
-            f"cannot listen at {place}" if worker.leads else f"cannot reach rank 0 at {place} (the master)"
-        )
+        what = f"cannot listen at {place}" if worker.leads else f"cannot reach rank 0 at {place} (the master)"
         raise RendezvousError(f"rank {worker.rank} {what} within {patience_s:.0f} s: {said}") from error
 
 

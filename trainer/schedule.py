@@ -1,24 +1,36 @@
-"""The learning rate as a pure function of how far the run is."""
+"""Writes the learning rate of each group before each step. No scheduler object: config and progress decide alone."""
 
-import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
-from contract.config.schedule import Schedule
+from contract.schedule import Course, Pace, annealed_at, pace_after
+from trainer.groups import Group
 
 
-def rate(config: Schedule, *, peak: float, position: int, target: int) -> float:
-    """Learning rate of the optimizer step that ends at `position`.
+class Rates:
+    """The rates of one run. The only state is how far adaptive annealing has come; checkpoints keep it."""
 
-    Args:
-        config: curve, warm-up and floor.
-        peak: rate at the end of the warm-up.
-        position: steps or tokens (the config's unit) done when this step is done; at least 1.
-        target: the run's target in the same unit; where the annealing ends unless the config says otherwise.
-    """
-    if position < config.warmup:
-        return peak * position / config.warmup
-    if config.kind == "constant":
-        return peak
-    end = max(config.length or target, config.warmup + 1)
-    share = min(1.0, (position - config.warmup) / (end - config.warmup))
-    floor = peak * config.floor_ratio
-    return floor + (peak - floor) * (1 + math.cos(math.pi * share)) / 2
+    def __init__(self, course: Course, groups: Sequence[Group]) -> None:
+        self._course = course
+        self._positions = [group.rate for group in groups]
+        self._pace = Pace()
+
+    def write(self, engine: Any, tokens: int) -> tuple[float, float]:
+        """Set the rates of the step after which `tokens` are consumed; returns the first and the last group's."""
+        rates = self._course.rates(tokens, annealed_at(self._pace, self._course, tokens))
+        for group, position in zip(engine.optimizer.param_groups, self._positions, strict=True):
+            group["lr"] = rates[position]
+        return rates[0], rates[-1]
+
+    def observe(self, tokens: int, loss: float) -> None:
+        """A step that ended at `tokens` had this loss: finite, and agreed by all ranks."""
+        self._pace = pace_after(self._pace, self._course, tokens=tokens, loss=loss)
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must keep."""
+        return asdict(self._pace)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave; nothing: from a checkpoint that knew no such state."""
+        self._pace = Pace(**state) if state else Pace()

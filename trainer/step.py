@@ -1,4 +1,4 @@
-"""One optimizer step: accumulate, agree, guard, update. Division and token counts are ours, not DeepSpeed's."""
+"""One optimizer step: accumulate, agree, update or not. Division and token counts are ours, not DeepSpeed's."""
 
 import math
 from dataclasses import dataclass
@@ -10,19 +10,27 @@ from contract.page import WorkerPage
 from contract.states import Phase
 from trainer.data.batches import Window
 from trainer.distributed import Ranks
-from trainer.engine import gradient_norm
+from trainer.engine import gradient_norm, loss_scale
 from trainer.errors import NumericsError
+from trainer.guard import Fault, FaultKind, where
+from trainer.norms import Watch, forget_gradient
+
+_AT_MINIMUM = "loss scale already at minimum"  # what DeepSpeed's scaler says when it gives up
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What all ranks know after a step. `loss` is the mean over the global batch's tokens."""
+    """What all ranks know after a step. `loss` is the mean over the global batch's tokens.
+
+    With a `fault` the weights are what they were, and `loss` or `grad_norm` need not be finite.
+    """
 
     loss: float
     grad_norm: float
     tokens: int
     stop: bool
     save: bool
+    fault: Fault | None = None
 
 
 def summed_loss(engine: Any, batch: torch.Tensor) -> torch.Tensor:
@@ -34,7 +42,15 @@ def summed_loss(engine: Any, batch: torch.Tensor) -> torch.Tensor:
 
 
 def take_step(
-    engine: Any, window: Window, ranks: Ranks, page: WorkerPage, *, step: int, stop: bool, save: bool
+    engine: Any,
+    window: Window,
+    ranks: Ranks,
+    page: WorkerPage,
+    watch: Watch,
+    *,
+    step: int,
+    stop: bool,
+    save: bool,
 ) -> Outcome:
     """Train on one window; `step` steps have been done before it, `stop` and `save` are this rank's wishes.
 
@@ -42,40 +58,86 @@ def take_step(
     over ranks, so each rank's sum is scaled by ranks / tokens of all.
 
     Raises:
-        NumericsError: loss or gradient norm is not finite on some rank, agreed by all. The weights are unchanged.
+        NumericsError: on all ranks, when the last step broke the weights of one, or the loss scale cannot become
+            smaller (then the weights are unchanged).
     """
-    (tokens,) = ranks.sums(window.tokens)
-    total = 0.0
-    for number, batch in enumerate(window.micro_batches):
-        page.mark(step=step, phase=Phase.FORWARD, micro_step=number)
-        loss = summed_loss(engine, batch.to(ranks.device))
-        page.mark(step=step, phase=Phase.BACKWARD, micro_step=number)
-        engine.backward(loss * (ranks.size / tokens), scale_wrt_gas=False)
-        total += float(loss.detach())
+    tokens, unsound = ranks.sums(window.tokens, not watch.sound)
+    refuse_broken_weights(ranks, watch, unsound)
+    total = _accumulate(engine, window, ranks.device, page, step=step, weight=ranks.size / tokens)
     page.mark(step=step, phase=Phase.OPTIMIZER)
     agreed, stops, saves = ranks.sums(total, stop, save)
-    if not math.isfinite(agreed):
-        raise NumericsError(_where(f"the loss is not finite{_culprits(ranks, total)}", window, step))
     try:
-        engine.step()
+        fault = _update(engine, watch)
     except NumericsError as error:
-        raise NumericsError(_where(str(error), window, step)) from error
-    if not engine.was_step_applied():
-        raise NumericsError(_where("the gradient norm is not finite", window, step))
+        raise NumericsError(where(str(error), step, window.taken.start, window.taken.end)) from error
+    if not math.isfinite(agreed):
+        text = f"the loss is not finite{_culprits(ranks, fine=math.isfinite(total))}"
+        fault = Fault(kind=FaultKind.NOT_FINITE, text=text)
     return Outcome(
         loss=agreed / tokens,
         grad_norm=gradient_norm(engine),
         tokens=int(tokens),
         stop=stops > 0,
         save=saves > 0,
+        fault=fault,
     )
 
 
-def _culprits(ranks: Ranks, total: float) -> str:
-    finite = ranks.gather(math.isfinite(total))
-    bad = [str(rank) for rank, fine in enumerate(finite) if not fine]
-    return f" on rank {', '.join(bad)}" if bad else ""
+def _accumulate(
+    engine: Any, window: Window, device: torch.device, page: WorkerPage, *, step: int, weight: float
+) -> float:
+    """The gradient of this rank's micro-batches, each loss times `weight`. Returns the sum of the losses.
+
+    A loss that is not finite makes the whole gradient so: DeepSpeed's own check then drops the update on all ranks and
+    clears what was accumulated. No rank has to ask another before its backward pass.
+    """
+    total = 0.0
+    for number, batch in enumerate(window.micro_batches):
+        page.mark(step=step, phase=Phase.FORWARD, micro_step=number)
+        loss = summed_loss(engine, batch.to(device))
+        page.mark(step=step, phase=Phase.BACKWARD, micro_step=number)
+        engine.backward(
+            loss * torch.where(torch.isfinite(loss.detach()), weight, math.nan), scale_wrt_gas=False
+        )
+        total += float(loss.detach())
+    return total
 
 
-def _where(what: str, window: Window, step: int) -> str:
-    return f"{what} at step {step + 1}, sampler positions [{window.taken.start}, {window.taken.end})"
+def _update(engine: Any, watch: Watch) -> Fault | None:
+    """Let DeepSpeed update the weights, or say why it did not. All ranks come to the same answer."""
+    scale, watch.spike = loss_scale(engine), 0.0
+    try:
+        engine.step()
+    except Exception as error:
+        if _AT_MINIMUM not in str(error):
+            raise
+        raise NumericsError("the gradient is not finite even with the smallest loss scale") from error
+    if engine.was_step_applied():
+        return None
+    forget_gradient(engine)
+    if watch.spike:
+        text = f"the gradient norm {watch.spike:.3g} is a spike, above {watch.limit():.3g}"
+        return Fault(kind=FaultKind.SPIKE, text=text)
+    if scale > 1:
+        return Fault(kind=FaultKind.SCALING, text=f"the gradient is not finite with loss scale {scale:g}")
+    return Fault(kind=FaultKind.NOT_FINITE, text="the gradient norm is not finite")
+
+
+def refuse_broken_weights(ranks: Ranks, watch: Watch, unsound: float) -> None:
+    """End the training when `unsound` ranks, summed over all, have weights that are not finite.
+
+    Asked together with the next step's first agreement, and before a save: such weights neither train on nor last.
+
+    Raises:
+        NumericsError: on all ranks.
+    """
+    if unsound:
+        culprits = _culprits(ranks, fine=watch.sound)
+        raise NumericsError(f"the weights are not finite{culprits} since the update {watch.last}")
+
+
+def _culprits(ranks: Ranks, *, fine: bool) -> str:
+    bad = [str(rank) for rank, its in enumerate(ranks.gather(fine)) if not its]
+    # Cut short: the positions at the end of the sentence must arrive.
+    more = f" and {len(bad) - 8} others" if len(bad) > 8 else ""
+    return f" on rank {', '.join(bad[:8])}{more}" if bad else ""

@@ -127,7 +127,10 @@ def _anchored(config: RunConfig, bases: Sequence[Path]) -> RunConfig:
 
 def _self_contained(config: RunConfig) -> RunConfig:
     """DeepSpeed's JSON moves into the configuration: the run must not depend on a file that somebody edits later."""
-    settings = config.deepspeed.settings()
+    try:
+        settings = config.deepspeed.settings()
+    except ValueError:  # passed over by a caller that does not read the section
+        return config
     inline = settings if config.job.command else rest(settings)
     deepspeed = config.deepspeed.model_copy(update={"inline": inline, "config": ""})
     return config.model_copy(update={"deepspeed": deepspeed})

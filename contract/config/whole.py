@@ -52,13 +52,7 @@ def _data_is_there(config: RunConfig) -> list[str]:
 
 
 def _stage_fits(config: RunConfig) -> list[str]:
-    zero = config.deepspeed.settings().get("zero_optimization", {})
-    stage = (
-        zero.get("stage", config.deepspeed.zero_stage)
-        if isinstance(zero, dict)
-        else config.deepspeed.zero_stage
-    )
-    if config.job.command or stage != 0 or config.precision.dtype == "fp32":
+    if config.job.command or config.deepspeed.zero_stage != 0 or config.precision.dtype == "fp32":
         return []
     dtype = config.precision.dtype
     return [

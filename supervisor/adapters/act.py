@@ -36,6 +36,9 @@ class Hands:
     say: Callable[[str], None]
     _done_at: dict[str, float] = field(default_factory=dict)
     _absent: dict[int, float] = field(default_factory=dict)  # attempt → when it was looked for in vain first
+    _refused: set[int] = field(
+        default_factory=set
+    )  # attempts whose last submission was refused without a doubt
 
     @property
     def history(self) -> History:
@@ -46,7 +49,7 @@ class Hands:
         match action:
             case do.Submit() | do.Prepare() | do.Go() | do.SaveAndLeave() | do.Cancel():
                 self._touch_the_job(action)
-            case do.CloseAttempt() | do.SetState() | do.Answer() | do.Tell():
+            case do.CloseAttempt() | do.SetBounds() | do.SetState() | do.Answer() | do.Tell():
                 self._write_down(action)
             case do.Wait():
                 pass
@@ -66,10 +69,20 @@ class Hands:
             case do.Cancel():
                 self._cancel(action)
 
-    def _write_down(self, action: do.CloseAttempt | do.SetState | do.Answer | do.Tell) -> None:
+    def _write_down(self, action: do.CloseAttempt | do.SetBounds | do.SetState | do.Answer | do.Tell) -> None:
         match action:
             case do.CloseAttempt():
                 self._close(action)
+            case do.SetBounds():
+                self.say(f"jumps sampler positions {list(action.skip_windows)}: {action.reason}")
+                self.book.append(
+                    ev.BoundsSet(
+                        min_step=action.min_step,
+                        max_step=action.max_step,
+                        skip_windows=action.skip_windows,
+                        reason=action.reason,
+                    )
+                )
             case do.SetState():
                 self.say(f"state {action.state}: {action.reason}")
                 self.book.append(ev.StateChanged(state=action.state, reason=action.reason))
@@ -104,6 +117,8 @@ class Hands:
         self._write(Control(attempt=action.attempt, generation=1, phase=ControlPhase.PREPARE))
         self.say(f"submits attempt {action.attempt}: {action.reason}")
         self.book.guard()
+        self._refused.discard(action.attempt)
+        self._absent.pop(action.attempt, None)
         answer = submit_attempt(self.book.run, self.config, action.attempt, exclude)
         if isinstance(answer, Submitted):
             self.book.append(ev.AttemptSubmitted(attempt=action.attempt, job_id=answer.job_id))
@@ -114,6 +129,8 @@ class Hands:
             known = self._attempt(action.attempt)
             if known is not None and known.submitted_at is not None:  # it had got in: adopted
                 return
+        else:
+            self._refused.add(action.attempt)
         self.book.append(
             ev.SubmitFailed(attempt=action.attempt, reason=answer.reason, permanent=answer.permanent)
         )
@@ -152,10 +169,9 @@ class Hands:
 
     def _certainly(self, attempt: int) -> bool:
         """Whether one "not there" is enough. What Slurm was just asked to take may show itself a moment later."""
-        known = self._attempt(attempt)
-        if self.config.job.executor == "local" or known is None or known.submit_failed_at is not None:
+        if self.config.job.executor == "local" or attempt in self._refused:
             return True
-        return self._absent.setdefault(attempt, self.clock()) < self.clock()
+        return self.clock() - self._absent.setdefault(attempt, self.clock()) >= _LOOK_AGAIN_S
 
     def _prepare(self, action: do.Prepare) -> None:
         members = action.members

@@ -65,6 +65,16 @@ class CloseAttempt:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SetBounds:
+    """From where generations may resume from now on, and which sampler positions they jump over."""
+
+    min_step: int
+    max_step: int
+    skip_windows: tuple[tuple[int, int], ...]
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class SetState:
     """The run's state as people see it."""
 
@@ -96,5 +106,7 @@ class Wait:
     reason: str
 
 
-Action = Submit | Prepare | Go | SaveAndLeave | Cancel | CloseAttempt | SetState | Answer | Tell | Wait
+Action = (
+    Submit | Prepare | Go | SaveAndLeave | Cancel | CloseAttempt | SetBounds | SetState | Answer | Tell | Wait
+)
 Texts = Mapping[str, str]

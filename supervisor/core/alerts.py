@@ -15,6 +15,7 @@ from supervisor.core import failure_words
 from supervisor.core.budget import Stop
 from supervisor.core.observation import CheckpointLook
 from supervisor.core.phrases import CAUSES, FIXES, word
+from supervisor.core.rollback import jumped_window
 from supervisor.core.text import cut, duration, one_line
 
 _TEXT_BYTES = 1900  # the robot takes 2,048; a mark and a note may be added on the way out
@@ -34,6 +35,10 @@ def failed(
     way = "observe" if config.supervisor.observe_only else way
     zh = [failure_words.sentence(failure, "zh"), "处理：" + _doing(failure, way, checkpoint, "zh")]
     en = [failure_words.sentence(failure, "en"), "Now: " + _doing(failure, way, checkpoint, "en")]
+    window = jumped_window(failure, config)
+    if window is not None and way != "observe":
+        zh.append(f"该步的数据（样本 [{window[0]}, {window[1]})）将被跳过。")
+        en.append(f"The data of that step, samples [{window[0]}, {window[1]}), is jumped.")
     last = _last_line(failure)
     if last:
         zh.append(f"最后输出：{last}")

@@ -86,7 +86,8 @@ def _pause(case: Case, reason: str) -> tuple[Action, ...]:
         return asked
     if case.failure is not None:
         return end_job(case, f"{reason}; it could not save: {case.failure.reason}")
-    if case.verdict.detected_s > LEAVE_S and case.verdict.step >= 0 and not _training(case):
+    late = case.verdict.detected_s > LEAVE_S and case.verdict.step >= 0 and not _training(case)
+    if late or case.deserted:
         return end_job(case, f"{reason}; saved, but the agents do not leave")
     return (Wait(until=case.now + LEAVE_S, reason="the workers save and the agents leave"),)
 

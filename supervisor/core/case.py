@@ -11,6 +11,8 @@ from supervisor.core.look import fresh_s, is_fresh, job_over, saving
 from supervisor.core.observation import NodeSeen, Observation
 from supervisor.core.verdict import Verdict
 
+_DESERTED_S = 5.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
@@ -53,13 +55,32 @@ class Case:
 
     @property
     def job_state(self) -> JobState:
-        return self.observation.job.state if self.seen else JobState.UNKNOWN
+        if not self.seen:
+            return JobState.UNKNOWN
+        state = self.observation.job.state
+        if state is JobState.PENDING and any(self.is_fresh(seen) for seen in self.observation.nodes):
+            return JobState.RUNNING  # the answer is older than the agents
+        return state
 
     @property
     def pausing(self) -> bool:
         """Whether the newest attempt was asked to save and leave. The order outlives its attempt: then it is old."""
         newest = self.newest
         return newest is not None and newest.ended is None and self.seen and saving(self.observation)
+
+    @property
+    def deserted(self) -> bool:
+        """Whether all agents have left and the queue, asked after that, still says that the job runs.
+
+        srun waits for the tasks of a node that was lost in between: until Slurm's node time-out, or for ever.
+        """
+        job = self.observation.job
+        ours = [
+            seen.silent_s
+            for seen in self.observation.nodes
+            if seen.beat is not None and seen.beat.attempt == self.observation.attempt
+        ]
+        return self.job_state is JobState.RUNNING and bool(ours) and min(ours) - job.age_s >= _DESERTED_S
 
     @property
     def preparing(self) -> bool:

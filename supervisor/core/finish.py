@@ -70,7 +70,7 @@ def clean_up(case: Case) -> tuple[Action, ...]:
 def _let_go(case: Case) -> tuple[Action, ...]:
     state, since = case.history.state, case.history.state_at
     leaves_by_itself = state in {RunState.COMPLETED, RunState.PAUSED}
-    if leaves_by_itself and 0 <= case.now - since < LEAVE_S:
+    if leaves_by_itself and 0 <= case.now - since < LEAVE_S and not case.deserted:
         return (Wait(until=since + LEAVE_S, reason="the agents leave by themselves"),)
     if case.job_state is JobState.ENDING:
         return (Wait(until=case.now + FORCE_S, reason="the job is ending"),)

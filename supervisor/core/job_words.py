@@ -9,20 +9,39 @@ from supervisor.core.text import one_line
 
 KEPT = 8
 # Lines of slurmstepd and srun; a training program's own output is in the nodes' logs.
-_SLURM = re.compile(r"^(?:\[[^\]]*\] )?(?:slurmstepd(?:-\S+)?|srun|slurmd|slurm): |^Error running slurm prolog")
+_SLURM = re.compile(
+    r"^(?:\[[^\]]*\] )?(?:slurmstepd(?:-\S+)?|srun|slurmd|slurm): |^Error running slurm prolog"
+)
 # First match wins: the first is the rarest and the most precise.
 _RULES: tuple[tuple[Cause, re.Pattern[str], str], ...] = tuple(
     (cause, re.compile(pattern), what)
     for cause, pattern, what in (
         (Cause.LAUNCH, r"[Pp]rolog (?:failure|failed)(?: on node (?P<node>\S+))?", "a node's prolog failed"),
-        (Cause.LAUNCH, r"Task launch for \S+ failed on node (?P<node>[^\s:]+)", "a node could not start its task"),
+        (
+            Cause.LAUNCH,
+            r"Task launch for \S+ failed on node (?P<node>[^\s:]+)",
+            "a node could not start its task",
+        ),
         (Cause.NODE_FAILURE, r"Node failure on (?P<node>[^\s,]+)", "Slurm lost a node"),
         (Cause.NODE_FAILURE, r"DUE TO NODE FAILURE", "Slurm lost a node"),
+        (
+            Cause.NODE_FAILURE,
+            r"missing step on node|missing from node",
+            "a node came back from its death without its part of the job",
+        ),
         (Cause.TIME_LIMIT, r"DUE TO TIME LIMIT", "the job reached its time limit"),
         (Cause.PREEMPTED, r"DUE TO (?:PREEMPTION|JOB REQUEUE)", "the job was preempted"),
-        (Cause.HOST_OOM, r"oom.kill|Out Of Memory|[Ee]xceeded (?:job|step) memory limit", "out of host memory"),
+        (
+            Cause.HOST_OOM,
+            r"oom.kill|Out Of Memory|[Ee]xceeded (?:job|step) memory limit",
+            "out of host memory",
+        ),
         (Cause.SIGNAL, r"\*\*\* STEP (?P<step>\S+) ON \S+ CANCELLED AT", "a step of the job was cancelled"),
-        (Cause.LAUNCH, r"Unable to create step|couldn't chdir|Slurmd could not connect IO", "the step did not start"),
+        (
+            Cause.LAUNCH,
+            r"Unable to create step|couldn't chdir|Slurmd could not connect IO",
+            "the step did not start",
+        ),
     )
 )
 

@@ -7,8 +7,11 @@ from supervisor.core.observation import NodeSeen
 from supervisor.core.text import one_line
 from supervisor.core.verdict import Verdict
 
-TERMINATED = 143  # what an agent leaves with that got SIGTERM: somebody ended job or step, and the queue says who
+TERMINATED = (
+    143  # what an agent leaves with that got SIGTERM: somebody ended job or step, and the queue says who
+)
 _NO_FAULT = frozenset({*WELL, TERMINATED, None})
+
 
 def judge_lost(look: Look) -> Verdict | None:
     """NODE_LOST: a member's agent is dead, or silent while others move on the same file system (rule 3)."""

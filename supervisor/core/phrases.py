@@ -67,8 +67,8 @@ FIXES: Words = MappingProxyType(
             "Check the shared storage, run `ciuic checkpoints RUN --verify`, then `ciuic resume`.",
         ),
         "nan": (
-            "检查学习率和这一步的数据；可回滚并跳过该数据段。",
-            "Look at the learning rate and at this step's data; roll back and skip them if need be.",
+            '检查学习率和这一步的数据；numerics.on_nan = "roll-back" 会自动回滚并跳过该数据段。',
+            'Look at the learning rate and at this step\'s data; numerics.on_nan = "roll-back" goes back and jumps them by itself.',
         ),
         "traceback": (
             "按异常信息修复程序，然后 ciuic resume。",

@@ -4,10 +4,11 @@ from contract.events import Judged
 from contract.states import JobState, RunState, VerdictKind
 from supervisor.core import alerts
 from supervisor.core.actions import Action, Prepare, Submit, Wait
-from supervisor.core.budget import Stop, backoff, restart_at, stop_reason
+from supervisor.core.budget import Stop, backoff, restart_at
 from supervisor.core.case import Case
 from supervisor.core.finish import LEAVE_S, close, end_job, ending
 from supervisor.core.placement import excluded, held_by_dead_nodes, members_in_place
+from supervisor.core.rollback import roll_back, stop_or_go
 
 _SUBMIT_FIRST_S = 5.0
 _TELL_SUBMIT_AFTER = 3
@@ -42,7 +43,7 @@ def submit_next(case: Case) -> tuple[Action, ...]:
     if case.history.state is RunState.PENDING or failure is None:
         reason = case.history.reason or "the last attempt is over"
         return (Submit(attempt=newest.number + 1, reason=reason, exclude=excluded(case)),)
-    stop = stop_reason(case.history, failure, case.config.supervisor)
+    stop = stop_or_go(case.history, failure, case.config)
     return _give_up(case, failure, stop) if stop else _new_attempt(case, failure)
 
 
@@ -53,7 +54,7 @@ def _new_attempt(case: Case, failure: Judged) -> tuple[Action, ...]:
 
 def answer_failure(case: Case, failure: Judged) -> tuple[Action, ...]:
     """The newest generation has failed: stop, or restart in place, or end the job for a new attempt."""
-    stop = stop_reason(case.history, failure, case.config.supervisor)
+    stop = stop_or_go(case.history, failure, case.config)
     if stop:
         return _give_up(case, failure, stop)
     recovering = case.state(RunState.RECOVERING, failure.reason)
@@ -89,7 +90,7 @@ def _leave(case: Case, failure: Judged) -> tuple[Action, ...]:
             )
         case JobState.ENDING:
             return ending(case, failed_at)
-        case _ if failure.verdict == VerdictKind.SAVED and 0 <= since < LEAVE_S:
+        case _ if failure.verdict == VerdictKind.SAVED and 0 <= since < LEAVE_S and not case.deserted:
             return (Wait(until=failed_at + LEAVE_S, reason="the agents leave by themselves"),)
         case JobState.RUNNING if (
             failure.verdict != VerdictKind.HUNG and 0 <= since < case.observation.job.age_s
@@ -108,7 +109,7 @@ def _when_due(case: Case, failure: Judged, action: Submit | Prepare) -> tuple[Ac
     at = restart_at(case.history, failure, failed_at, case.config.supervisor, case.now)
     if at > case.now:
         return (Wait(until=at, reason=f"backs off before the restart: {failure.reason}"),)
-    return (action,)
+    return (*roll_back(case, failure), action)
 
 
 def _give_up(case: Case, failure: Judged, stop: Stop) -> tuple[Action, ...]:

@@ -144,10 +144,11 @@ def _state(body: ev.StateChanged, language: str) -> str:
 def _bounds(body: ev.BoundsSet, language: str) -> str:
     upper = body.max_step if body.max_step >= 0 else "∞"
     why = f": {body.reason}" if body.reason else ""
+    jumped = ", ".join(f"[{start}, {end})" for start, end in body.skip_windows)
     return _say(
         language,
-        f"恢复点范围 [{body.min_step}, {upper}]{why}",
-        f"resume points allowed: [{body.min_step}, {upper}]{why}",
+        f"恢复点范围 [{body.min_step}, {upper}]{f'，跳过样本 {jumped}' if jumped else ''}{why}",
+        f"resume points allowed: [{body.min_step}, {upper}]{f', samples jumped: {jumped}' if jumped else ''}{why}",
     )
 
 

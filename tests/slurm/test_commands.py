@@ -145,3 +145,45 @@ def test_run_ids():
     assert run_id.endswith("-20250131t235959-1a2b")
     assert RUN_ID.match(run_id)
     assert Path(run_id).name == run_id
+
+
+def test_the_schedule_is_drawn_before_the_data_is_there(tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        '[run]\nsteps = 50\n[data]\npath = "nowhere"\n[model]\nlayers = 3\n[schedule]\nwarmup = 30\n'
+        "[job]\nnodes = 0\n[monitor]\nbeat_s = -1\n"
+    )
+    done = ciuic("check", recipe, "--plot", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert list(found) == ["tokens", "groups"]
+    assert list(found["groups"]) == ["embedding", "layer-0", "layer-1", "layer-2"]
+    assert {len(rates) for rates in found["groups"].values()} == {len(found["tokens"])}
+    assert [rates[0] for rates in found["groups"].values()] == [3e-3, 3e-3, 0, 0]
+    drawn = ciuic("check", recipe, "--plot", cwd=tmp_path)
+    assert drawn.returncode == 0, drawn.stderr
+    assert "layer-2" in drawn.stdout
+    assert "⠉" in drawn.stdout
+    assert ciuic("check", recipe, cwd=tmp_path).returncode == 78
+    bent = ciuic("check", recipe, "--plot", "--set", "schedule.warmup=-1", cwd=tmp_path)
+    assert bent.returncode == 78
+    assert "schedule.warmup" in bent.stderr
+    assert ciuic("check", recipe, "--json", cwd=tmp_path).returncode == 2
+
+
+def test_the_plot_imports_no_torch(tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text("[run]\nsteps = 5\n")
+    program = (
+        "import sys; sys.argv[1:] = ['check', sys.argv[1], '--plot', '--json']\n"
+        "sys.modules['torch'] = sys.modules['numpy'] = None\n"
+        "from ciuic import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program, str(recipe)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -41,7 +41,8 @@ def test_metrics_and_manifest(bench):
     assert all(
         math.isfinite(line[key]) for line in lines for key in ("loss", "grad_norm", "lr", "tokens_per_s")
     )
-    assert lines[0]["lr"] == pytest.approx(0.0015)
+    assert lines[0]["lr"] == pytest.approx(0.003)
+    assert lines[0]["lr_embedding"] == pytest.approx(0.003, rel=0.1)
     assert lines[-1]["loss"] < lines[0]["loss"]
     checkpoint = manifest.examine(run.run.checkpoint(8, 1, 1), deep=True)
     assert checkpoint.valid, checkpoint.reason

@@ -76,6 +76,14 @@ class Runs(RuleBasedStateMachine):
     def the_queue_falls_silent_or_answers(self, silent: bool) -> None:
         self.world.queue_silent = silent
 
+    @rule(seconds=st.integers(0, 20))
+    def the_queue_lies_late(self, seconds: int) -> None:
+        self.world.queue_lag = seconds
+
+    @rule(times=st.integers(1, 2), seconds=st.integers(0, 4))
+    def replies_are_lost(self, times: int, seconds: int) -> None:
+        self.world.lose_replies, self.world.hide_new_jobs_s = times, seconds
+
     @rule(times=st.integers(1, 3))
     def submissions_fail(self, times: int) -> None:
         self.world.refuse_submissions = times
@@ -106,6 +114,7 @@ class Runs(RuleBasedStateMachine):
             return
         world = self.world
         world.queue_silent, world.killed_after, world.refuse_submissions, world.usr1 = False, None, 0, False
+        world.queue_lag = world.lose_replies = world.hide_new_jobs_s = 0
         state = world.run(2500)
         assert state.final, (state, world.history.reason, world.kinds()[-10:])
         assert not world.live_jobs
@@ -119,7 +128,7 @@ class Runs(RuleBasedStateMachine):
 
 TestRuns = Runs.TestCase
 TestRuns.settings = settings(
-    max_examples=60,
+    max_examples=400,
     stateful_step_count=25,
     deadline=None,
     derandomize=True,

@@ -95,12 +95,20 @@ class World:
     exits: dict[tuple[int, int], list[WorkerExit]] = field(default_factory=dict)
     requests: dict[str, Request] = field(default_factory=dict)
     queue_silent: bool = False
+    queue_lag: int = 0  # the queue tells how things were so many seconds ago, and says that this is now
     refuse_submissions: int = 0
+    lose_replies: int = 0  # so many submissions get in, and their answer is lost
+    hide_new_jobs_s: int = 0  # so long a job that got in does not show
     usr1: bool = False
     killed_after: int | None = None
     effects: int = 0
     most_jobs: int = 0
     submitted_after_end: int = 0
+    _past: list[tuple[float, dict[int, JobState]]] = field(default_factory=list)
+    _born: dict[int, float] = field(default_factory=dict)  # attempt → when its job got in
+    _told: dict[int, float] = field(default_factory=dict)  # attempt → when the journal learned of its job
+    _missed_at: dict[int, float] = field(default_factory=dict)  # attempt → when it was looked for in vain
+    _refused: set[int] = field(default_factory=set)  # the last submission was refused without a doubt
     _pulse: dict[tuple[int, str], tuple[int, float]] = field(default_factory=dict)
     _at: tuple[int, int] = (0, 0)
     _since: float = 0.0
@@ -133,6 +141,7 @@ class World:
         for job in self.live_jobs:
             self._move_job(job)
         self.most_jobs = max(self.most_jobs, len(self.live_jobs))
+        self._past = [*self._past, (self.now, {number: job.state for number, job in self.jobs.items()})][-60:]
 
     def _move_job(self, job: Job) -> None:
         if job.ends_in is not None:
@@ -359,9 +368,21 @@ class World:
     def _job_look(self, job: Job | None) -> JobLook:
         if self.queue_silent:
             return JobLook(state=JobState.UNKNOWN, reason="squeue gave no answer", age_s=120.0)
-        if job is None:
+        attempt = self.control.attempt if self.control else 0
+        state = job.state if job and self._shown(job.attempt) else None
+        if self.queue_lag:
+            asked = self.now - self.queue_lag
+            if asked <= self._told.get(attempt, 0.0):  # an answer from before does not count
+                return JobLook(state=JobState.UNKNOWN, reason="Slurm has not answered yet")
+            state = next((states.get(attempt) for at, states in reversed(self._past) if at <= asked), None)
+        if state is None and self.now - self._told.get(attempt, -100.0) < 30.0:  # it may not show yet
+            return JobLook(state=JobState.UNKNOWN, reason="not in the queue (yet)")
+        if state is None:
             return JobLook(state=JobState.GONE, reason="no job with the attempt's tag")
-        return JobLook(state=job.state, job_id=str(100 + job.attempt))
+        return JobLook(state=state, job_id=str(100 + attempt))
+
+    def _shown(self, attempt: int) -> bool:
+        return self.now - self._born.get(attempt, 0.0) >= self.hide_new_jobs_s
 
     def _seen(self, job: Job, node: Node) -> NodeSeen:
         key = (job.attempt, node.name)
@@ -440,6 +461,8 @@ class World:
     def open_eyes(self) -> None:
         """What a supervisor remembers between looks is gone: it was killed, or it slept."""
         self._pulse.clear()
+        self._missed_at.clear()
+        self._refused.clear()
         self._at, self._running_since = (0, 0), None
 
     def append(self, body: ev.Body) -> None:
@@ -480,6 +503,8 @@ class World:
                     )
                 )
                 self._write(action.attempt, action.generation, ControlPhase.GO, action.members)
+            case do.SetBounds():
+                self.append(ev.BoundsSet(**vars(action)))
             case do.SaveAndLeave():
                 assert self.control is not None
                 assert self.control.attempt == action.attempt
@@ -516,18 +541,39 @@ class World:
                     attempt=action.attempt, tag="t", reason=action.reason, exclude=action.exclude
                 )
             )
-        if action.attempt in self.jobs:
-            self.append(ev.AttemptSubmitted(attempt=action.attempt, job_id="1", adopted=True))
+        if known and not self._surely_absent(action.attempt):
             return
         self._write(action.attempt, 1, ControlPhase.PREPARE, ())
+        self._refused.discard(action.attempt)
+        self._missed_at.pop(action.attempt, None)
         if self.refuse_submissions:
             self.refuse_submissions -= 1
+            self._refused.add(action.attempt)
             self.append(ev.SubmitFailed(attempt=action.attempt, reason="socket timed out", permanent=False))
             return
+        assert action.attempt not in self.jobs, "submitted twice"
         self.jobs[action.attempt] = Job(attempt=action.attempt)
+        self._born[action.attempt] = self.now
         self.most_jobs = max(self.most_jobs, len(self.live_jobs))
         self._effect()
+        if self.lose_replies:
+            self.lose_replies -= 1
+            if not self._surely_absent(action.attempt) and self.history.newest.submitted_at is not None:
+                return
+            self.append(ev.SubmitFailed(attempt=action.attempt, reason="timed out", permanent=False))
+            return
+        self._told[action.attempt] = self.now
         self.append(ev.AttemptSubmitted(attempt=action.attempt, job_id="1"))
+
+    def _surely_absent(self, attempt: int) -> bool:
+        """As the supervisor's hands do it: one that is there is adopted, and one look in vain is not enough."""
+        if attempt in self.jobs and self._shown(attempt) and not self.queue_silent:
+            self._told[attempt] = self.now
+            self.append(ev.AttemptSubmitted(attempt=attempt, job_id="1", adopted=True))
+            return False
+        if self.queue_silent:
+            return False
+        return attempt in self._refused or self.now - self._missed_at.setdefault(attempt, self.now) >= 5
 
     def _answer(self, action: do.Answer) -> None:
         request = action.request

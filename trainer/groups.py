@@ -1,0 +1,95 @@
+"""Which parameters share a learning rate and a decay. The optimizer's state is positional: this order is its format."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import torch
+
+from contract.config.optimizer import Optimizer
+from contract.schedule import EMBEDDING
+
+_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+_EMBEDDING = re.compile(r"(?:^|\.)embed_tokens\.")
+
+
+class Layout(StrEnum):
+    """How the optimizer's groups are made. A checkpoint loads into the layout that wrote it."""
+
+    BY_LAYER = "by-layer"
+    BY_DECAY = (
+        "by-decay"  # two groups, every layer with the last one's rate: checkpoints from before BY_LAYER
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """One group of the optimizer. `rate` counts the groups of `contract.schedule.Course`."""
+
+    rate: int
+    decays: bool
+    names: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The name in the plot."""
+        return EMBEDDING if self.rate == 0 else f"layer-{self.rate - 1}"
+
+
+def rate_group(name: str, layers: int) -> int:
+    """The rate group of this parameter: the embedding, its layer, and for all that comes after them the last layer."""
+    if _EMBEDDING.search(name):
+        return 0
+    layer = _LAYER.search(name)
+    return 1 + min(int(layer[1]), layers - 1) if layer else layers
+
+
+def decays(name: str, dimensions: int) -> bool:
+    """Whether decay pulls at this parameter: at matrices, but never at norms, biases and the embedding."""
+    return dimensions >= 2 and not name.endswith(".bias") and not _EMBEDDING.search(name)
+
+
+def groups_of(model: torch.nn.Module, layers: int, layout: Layout) -> list[Group]:
+    """The optimizer's groups: by rate from the input to the output, decayed first; names sorted; none empty.
+
+    They do not depend on [schedule], so that a resume may change it.
+    """
+    members: dict[tuple[int, bool], list[str]] = {}
+    for name, parameter in sorted(model.named_parameters()):
+        # ZeRO-3 keeps the whole shape aside: a divided parameter's own is empty.
+        dimensions = len(getattr(parameter, "ds_shape", parameter.shape))
+        if layout is Layout.BY_DECAY:
+            key = (layers, dimensions >= 2)
+        else:
+            key = (rate_group(name, layers), decays(name, dimensions))
+        members.setdefault(key, []).append(name)
+    order = sorted(members, key=lambda key: (key[0], not key[1]))
+    return [Group(rate=key[0], decays=key[1], names=tuple(members[key])) for key in order]
+
+
+def for_optimizer(
+    model: torch.nn.Module, groups: Sequence[Group], *, weight_decay: float
+) -> list[dict[str, Any]]:
+    """The groups as torch's optimizers take them."""
+    parameters = dict(model.named_parameters())
+    return [
+        {
+            "name": group.name,
+            "params": [parameters[name] for name in group.names],
+            "weight_decay": weight_decay if group.decays else 0.0,
+        }
+        for group in groups
+    ]
+
+
+def follow_config(engine: Any, groups: Sequence[Group], wanted: Optimizer) -> None:
+    """Undo what loading does: a checkpoint brings the optimizer's settings back, and the config's must count.
+
+    The rate is not among them: it is written before each step.
+    """
+    for found, group in zip(engine.optimizer.param_groups, groups, strict=True):
+        found["weight_decay"] = wanted.weight_decay if group.decays else 0.0
+        found["name"] = group.name
+        found["betas"], found["eps"] = (wanted.beta1, wanted.beta2), wanted.eps
