@@ -56,9 +56,7 @@ def list_nodes(
 
 def parse_sinfo(text: str, *, default_only: bool = False) -> dict[str, NodeRow]:
     """Rows of `%N|%T|%P|%E`. A node that is in several partitions stands there several times."""
-    rows = [
-        parts for line in text.splitlines() if len(parts := line.strip().split("|", 3)) == 4 and parts[0]
-    ]
+    rows = [parts for line in text.splitlines() if len(parts := line.strip().split("|", 3)) == 4 and parts[0]]
     if default_only and any(parts[2].endswith("*") for parts in rows):
         rows = [parts for parts in rows if parts[2].endswith("*")]
     found = {}

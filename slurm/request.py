@@ -1,5 +1,6 @@
 """What is asked of Slurm or of this machine for one attempt. Pure: the submitter hands it to submitit as it is."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,8 @@ EXPORTED = (
 # --wait=0 and --kill-on-bad-exit=0: with srun's other choices the first exit 75 kills its neighbours in the middle of
 # their save. --no-kill: the step survives the loss of a node. --export=ALL: sbatch's list would apply here again.
 _SRUN = ("--export=ALL", "--no-kill", "--kill-on-bad-exit=0", "--wait=0")
+
+PICKLE = "agent.pkl"
 
 
 def attempt_tag(run_id: str, attempt: int) -> str:
@@ -74,6 +77,7 @@ class Request:
             "signal_delay_s": self.signal_before_limit_s,
             "wckey": "",
             "stderr_to_stdout": True,
+            "setup": self._setup(),
             "srun_args": [*_SRUN, *self._cpus()],
             "additional_parameters": self._additional(),
         }
@@ -89,6 +93,13 @@ class Request:
             "signal_delay_s": self.signal_before_limit_s,
             "stderr_to_stdout": True,
         }
+
+    def _setup(self) -> list[str]:
+        # submitit puts the pickle into place when sbatch has answered. A job whose submitter died before that, or
+        # whose answer was lost, would wait for it in vain: it takes its own copy.
+        ours = shlex.quote(f"{self.folder}/{PICKLE}")
+        its = shlex.quote(f"{self.folder}/") + '"$SLURM_JOB_ID"_submitted.pkl'
+        return [f"ln -f {ours} {its} 2>/dev/null || cp -f {ours} {its}"]
 
     def _cpus(self) -> list[str]:
         # srun of 22.05 and 23.02 does not take the job's value over; submitit does not pass it either.

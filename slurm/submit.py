@@ -104,7 +104,9 @@ def submit_attempt(
     try:
         place.submission.mkdir(parents=True, exist_ok=True)
         if not lock.acquire(f"submission by pid {os.getpid()}\n"):
-            return SubmitFailed(reason="an earlier submission of this attempt is still at work", doubtful=True)
+            return SubmitFailed(
+                reason="an earlier submission of this attempt is still at work", doubtful=True
+            )
         write_job(run, attempt, tag=tag, executor=executor, job_id="")
         answer = _run_submitter(run, attempt, exclude, lock, patience=(timeout_s, executor == "slurm"))
     except subprocess.TimeoutExpired:
@@ -132,10 +134,14 @@ def find_attempt(run: RunDir, attempt: int) -> Found:
     """Look for a job of this attempt, whoever submitted it. Says ABSENT only when that is certain."""
     try:
         record = read_job(run, attempt)
+        if record is None:
+            return Found(finding=Finding.ABSENT, reason="it was never handed in")
+        return _find_recorded(run, attempt, record)
     except (OSError, ValueError) as error:
         return Found(finding=Finding.UNKNOWN, reason=str(error))
-    if record is None:
-        return Found(finding=Finding.ABSENT, reason="it was never handed in")
+
+
+def _find_recorded(run: RunDir, attempt: int, record: JobRecord) -> Found:
     if lock_is_held(_lock_of(run, attempt)):  # its supervisor was killed, and the submitter lives on
         return Found(finding=Finding.UNKNOWN, reason="its submission is still at work")
     claim = read_claim(run, attempt)

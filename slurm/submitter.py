@@ -18,17 +18,22 @@ from typing import Any
 from contract.config import RunConfig, read_resolved
 from contract.layout import RunDir
 from slurm.launched import become_agent
-from slurm.request import Request, build_request
+from slurm.request import PICKLE, Request, build_request
 
 _PYTHON = f"{shlex.quote(sys.executable)} -P"
 
 
 def _submit(request: Request, run: RunDir, attempt: int, kind: str) -> dict[str, Any]:
     from submitit import LocalExecutor, SlurmExecutor  # noqa: PLC0415
-    from submitit.core.utils import FailedJobError, FailedSubmissionError  # noqa: PLC0415
+    from submitit.core.utils import (  # noqa: PLC0415
+        DelayedSubmission,
+        FailedJobError,
+        FailedSubmissionError,
+    )
 
     try:
         if kind == "slurm":
+            DelayedSubmission(become_agent, str(run.path), attempt).dump(Path(request.folder) / PICKLE)
             executor = SlurmExecutor(request.folder, python=_PYTHON)
             executor.update_parameters(**request.slurm())
         else:

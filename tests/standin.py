@@ -14,6 +14,9 @@ come from the environment variable STANDIN_ARGS (`[job] environment`), which are
     --fail-code C        exit with this code instead of raising
     --hang-at STEP       stop moving at that step (only in --hang-generation, default 1; rank --hang-rank, default 0)
     --nan-at STEP        exit with 65 (numerics) at that step while its position is not in a skip window
+    --absent-once R      rank R does not come to the meeting of attempt 1, generation 1
+    --take-port-once     rank 0 finds its port taken in attempt 1, generation 1
+    --gather-s S         seconds for which rank 0 waits for the others (default 60)
     --ignore-usr1        keep SIGUSR1 at its default, as a program that knows nothing of saving
     --child              start a child process that outlives the worker unless its group is killed
     --hurry FILE         once this file exists, steps take no time
@@ -79,10 +82,14 @@ def expected_losses(steps: int, skip: list[list[int]] = ()) -> dict[int, float]:
     return losses
 
 
+class RendezvousError(RuntimeError):
+    """The trainer's word for ranks that do not find each other."""
+
+
 class Group:
     """A collective: every rank brings a small object, rank 0 sees all, and every rank gets rank 0's answer."""
 
-    def __init__(self, rank: int, world: int) -> None:
+    def __init__(self, rank: int, world: int, patience: float = 60.0) -> None:
         self.rank, self.world, self.peers = rank, world, {}
         if world == 1:
             return
@@ -94,9 +101,13 @@ class Group:
                 if held
                 else socket.create_server(address, backlog=world) as server
             ):
-                server.settimeout(60)
+                server.settimeout(patience)
                 while len(self.peers) < world - 1:
-                    connection, _ = server.accept()
+                    try:
+                        connection, _ = server.accept()
+                    except TimeoutError:
+                        missing = ", ".join(str(one) for one in range(1, world) if one not in self.peers)
+                        raise RendezvousError(f"rank {missing} did not come within {patience:g} s") from None
                     stream = connection.makefile("rwb")
                     self.peers[json.loads(stream.readline())] = stream
         else:
@@ -167,7 +178,17 @@ class Standin:
         if self.options.child:
             subprocess.Popen(["sleep", "600"])
         time.sleep(self.options.start_time)
-        self.group = Group(self.rank, self.world)
+        first = (self.attempt, self.generation) == (1, 1)
+        if first and self.rank == self.options.absent_once:
+            time.sleep(3600)
+        address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+        taken = (
+            socket.create_server(address)
+            if first and self.options.take_port_once and self.rank == 0
+            else None
+        )
+        self.group = Group(self.rank, self.world, self.options.gather_s)
+        assert taken is None
         self.page.mark(step=0, phase=Phase.LOAD)
         refused = self._resume()
         if refused:
@@ -329,15 +350,16 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     for name in ("steps", "save-every", "chatter", "fail-rank", "hang-rank"):
         parser.add_argument(f"--{name}", type=int, default=0)
-    for name in ("fail-at", "fail-once-at", "hang-at", "nan-at"):
+    for name in ("absent-once", "fail-at", "fail-once-at", "hang-at", "nan-at"):
         parser.add_argument(f"--{name}", type=int, default=-1)
     parser.add_argument("--fail-code", type=int)
     parser.add_argument("--hurry", default="")
     parser.add_argument("--hang-generation", type=int, default=1)
     parser.add_argument("--step-time", type=float, default=0.02)
+    parser.add_argument("--gather-s", type=float, default=60.0)
     parser.add_argument("--save-time", type=float, default=0.0)
     parser.add_argument("--start-time", type=float, default=0.0)
-    for name in ("ignore-usr1", "child"):
+    for name in ("ignore-usr1", "child", "take-port-once"):
         parser.add_argument(f"--{name}", action="store_true")
     return parser.parse_args(shlex.split(os.environ.get("STANDIN_ARGS", "")) + arguments)
 

@@ -18,6 +18,7 @@ from supervisor.core.observation import JobLook
 
 _PATIENCE_S = 30.0  # a client may take so long before it gives up
 _JITTER = 0.1  # many supervisors must not ask one controller in step
+_SETTLE_S = 30.0  # a job that was just handed in may not show itself at once
 _BACK_OFF = 4  # a controller that does not answer is asked up to so many times less often
 
 
@@ -35,7 +36,10 @@ class Queues:
         self._local: QueueClient = LocalQueue()
         self._slurm: QueueClient = slurm or SlurmQueue()
         self._wanted: dict[tuple[str, int], Job] = {}
-        self._known: dict[tuple[str, int], _Known] = {}
+        # By job, not by attempt: what was said of an attempt before it was handed in is no word on its job.
+        self._known: dict[Job, _Known] = {}
+        self._asked_about: frozenset[Job] = frozenset()
+        self._wanted_at: dict[Job, float] = {}
         self._asked_at: float | None = None
         self._asking: threading.Thread | None = None
         self._unanswered = 0
@@ -59,24 +63,27 @@ class Queues:
 
     def _look_slurm(self, job: Job, queue_s: float) -> JobLook:
         now = self._clock()
-        new = self._wanted.get(job.key) != job
-        if new:
+        if self._wanted.get(job.key) != job:
             self.forget(job.run)  # earlier attempts are over
             self._wanted[job.key] = job
+            self._wanted_at = {job: self._wanted_at.get(job, now) for job in self._wanted.values()}
         free = self._asking is None or not self._asking.is_alive()
-        if free and (new or self._due(now, queue_s)):
+        if free and (job not in self._asked_about or self._due(now, queue_s)):
             self._asked_at = now
             self._jitter = random.uniform(1 - _JITTER, 1 + _JITTER)
             jobs = list(self._wanted.values())
+            self._asked_about = frozenset(jobs)
             self._asking = threading.Thread(target=self._ask, args=(jobs,), name="queue", daemon=True)
             self._asking.start()
-        known = self._known.get(job.key)
+        known = self._known.get(job)
         if known is None:
             return JobLook(state=JobState.UNKNOWN, reason="Slurm has not answered yet", job_id=job.job_id)
         age = now - known.at
         if age > _BACK_OFF * queue_s + _PATIENCE_S:
             reason = f"Slurm has not answered for {age:.0f} s; it last said {known.seen.state}"
             return JobLook(state=JobState.UNKNOWN, reason=reason, job_id=known.seen.job_id, age_s=age)
+        if known.seen.state is JobState.GONE and job.job_id and now - self._wanted_at[job] < _SETTLE_S:
+            return JobLook(state=JobState.UNKNOWN, reason=f"{known.seen.reason} (yet)", job_id=job.job_id)
         return look_of(known.seen, age)
 
     def _due(self, now: float, queue_s: float) -> bool:
@@ -87,11 +94,12 @@ class Queues:
 
     def _ask(self, jobs: list[Job]) -> None:
         """One question for all runs. Where the answer is "unknown" the last reliable one stays, and grows old."""
+        at = self._clock()  # before: a slow answer is as old as its question
         answers = self._slurm.look(jobs)
-        at = self._clock()
-        reliable = {key: seen for key, seen in answers.items() if seen.state is not JobState.UNKNOWN}
-        self._unanswered = 0 if reliable or not answers else self._unanswered + 1
-        self._known.update({key: _Known(seen=seen, at=at) for key, seen in reliable.items()})
+        found = {job: seen for job in jobs if (seen := answers[job.key]).state is not JobState.UNKNOWN}
+        self._unanswered = 0 if found or not jobs else self._unanswered + 1
+        kept = {job: known for job, known in self._known.items() if job in self._wanted.values()}
+        self._known = kept | {job: _Known(seen=seen, at=at) for job, seen in found.items()}
 
 
 def look_of(seen: JobSeen, age_s: float) -> JobLook:

@@ -185,7 +185,9 @@ class Field:
         """Every worker of the newest generation has done this step."""
 
         def look() -> int:
-            steps = [worker.step for beat in beats(run) for worker in beat.workers if worker.exit_code is None]
+            steps = [
+                worker.step for beat in beats(run) for worker in beat.workers if worker.exit_code is None
+            ]
             return min(steps) if len(steps) == 2 and min(steps) >= step else 0
 
         return wait_for(look, seconds, lambda: f"step {step}\n{self.story(run)}")
@@ -266,9 +268,7 @@ class Field:
         for run in self.runs:
             shutil.rmtree(pages_of(run), ignore_errors=True)
         leaks = [
-            path
-            for path in self.root.path.rglob("*")
-            if path.is_file() and KEY.encode() in path.read_bytes()
+            path for path in self.root.path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()
         ]
         assert not leaks, f"the robot's key stands in {leaks}"
 
@@ -336,4 +336,3 @@ def field(cluster: Cluster, tmp_path: Path) -> Iterator[Field]:
         made = Field(cluster, tmp_path, robot)
         yield made
         made.close()
-

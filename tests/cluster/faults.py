@@ -3,11 +3,13 @@
 Each returns the verdict and the recovery, as the journal has them. The run has two nodes (a rank each) and a spare.
 """
 
+import contextlib
 import os
 import random
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from contract import events as ev
 from contract.layout import RunDir
@@ -19,6 +21,7 @@ from tests.cluster.conftest import (
     history,
     hit,
     job_id,
+    losses,
     members,
     newest,
     pid_of,
@@ -81,12 +84,12 @@ def zombie_node(field: Field, run: RunDir) -> Outcome:
     verdict, back = field.recovered(run, at)
     assert (verdict.verdict, verdict.nodes) == (VerdictKind.NODE_LOST, (node,))
     assert node not in members(run)
-    before = set(os.listdir(run.checkpoints))
+    before = names_in(run.checkpoints)
     for pid in (worker, agent):
         os.kill(pid, signal.SIGCONT)
-    wait_for(lambda: not os.path.exists(f"/proc/{worker}"), 20, "the zombie worker's end")
+    wait_for(lambda: not Path(f"/proc/{worker}").exists(), 20, "the zombie worker's end")
     mark = f"-a{verdict.attempt:04d}-g{verdict.generation:04d}"
-    new = {name for name in set(os.listdir(run.checkpoints)) - before if name.endswith(mark)}
+    new = {name for name in names_in(run.checkpoints) - before if name.endswith(mark)}
     assert not new, "a zombie published a checkpoint"
     return verdict, back
 
@@ -114,7 +117,9 @@ def time_limit(field: Field, run: RunDir) -> Outcome:
     return verdict, back
 
 
-def controller_stopped_in_submission(field: Field, run: RunDir, seconds: float = float(os.environ.get("STOPPED_S", "60"))) -> Outcome:
+def controller_stopped_in_submission(
+    field: Field, run: RunDir, seconds: float = float(os.environ.get("STOPPED_S", "60"))
+) -> Outcome:
     """The time limit comes, the next attempt is intended, and then nobody answers for a minute."""
     at = newest(run)
     field.cluster.run("scancel", "--signal=USR1", job_id(run))
@@ -123,7 +128,9 @@ def controller_stopped_in_submission(field: Field, run: RunDir, seconds: float =
     until = time.monotonic() + seconds
     verdict = field.until_event(run, ev.Judged, 5, at)
     while time.monotonic() < until:
-        assert not [event for event in bodies(run, ev.AttemptIntended) if event.attempt > intended.body.attempt]
+        assert not [
+            event for event in bodies(run, ev.AttemptIntended) if event.attempt > intended.body.attempt
+        ]
         time.sleep(0.5)
     field.cluster.start_controller()
     back = field.until_event(run, ev.Recovered, 120, at)
@@ -135,7 +142,7 @@ def prolog_failed(field: Field, run: RunDir) -> Outcome:
     """The next job's first node cannot run its prolog. Slurm cancels the job; that is not a person's wish."""
     at = newest(run)
     taken = set(field.live_jobs(run)[0].nodes)
-    broken = sorted(taken)[0]
+    broken = min(taken)
     field.cluster.fail_prolog(broken)
     field.cluster.run("scancel", "--signal=USR1", job_id(run))
     verdict = field.until_event(run, ev.Judged, 60, at, cause=Cause.LAUNCH)
@@ -161,14 +168,20 @@ def supervisor_killed(field: Field, run: RunDir, times: int = 10) -> int:
     chance = random.Random(3)
     before = generations(run)
     for turn in range(times):
-        if turn % 3 == 0 and (placed := members(run)):
-            rank = chance.randrange(len(placed))
-            hit(run, rank)
+        if turn % 3 == 0 and (
+            pids := [worker.pid for beat in beats(run) for worker in beat.workers if worker.pid]
+        ):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(chance.choice(pids), signal.SIGKILL)
         time.sleep(chance.uniform(0.0, 1.0))
         field.kill_supervisor()
         field.supervise()
-    field.until_step(run, max(worker.step for beat in beats(run) for worker in beat.workers) + 3)
+    field.until_step(run, max(losses(run)) + 3)
     return generations(run) - before
+
+
+def names_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
 
 
 def agent_of(run: RunDir, node: str) -> int:

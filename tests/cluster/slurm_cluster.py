@@ -115,7 +115,9 @@ class Cluster:
     @property
     def nodes(self) -> list[str]:
         text = self.conf.read_text()
-        return [line.split()[0].partition("=")[2] for line in text.splitlines() if line.startswith("NodeName=")]
+        return [
+            line.split()[0].partition("=")[2] for line in text.splitlines() if line.startswith("NodeName=")
+        ]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -152,7 +154,9 @@ class Cluster:
             for index, port in enumerate(ports, start=1)
         ]
         self.conf.write_text(
-            CONF.format(host=host, port=controller, user=_user(), directory=self.directory, nodes="\n".join(lines))
+            CONF.format(
+                host=host, port=controller, user=_user(), directory=self.directory, nodes="\n".join(lines)
+            )
         )
         # Device files that exist everywhere stand for GPUs; nothing opens them.
         devices = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"][:gpus]
@@ -322,7 +326,9 @@ def default_directory() -> Path:
 
 def main() -> int:
     """The command line that the Makefile calls."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("action", choices=["up", "down", "kill-node", "start-node"])
     parser.add_argument("node", nargs="?", default="")
     parser.add_argument("--keep", action="store_true", help="leave the node's processes alive")

@@ -6,6 +6,7 @@ import pytest
 
 from contract import events as ev
 from contract.layout import RunDir
+from contract.states import JobState
 from tests.cluster import faults
 from tests.cluster.conftest import Field, bodies, history, job_id, losses, newest
 from tests.standin import expected_losses
@@ -18,6 +19,18 @@ STEPS = 6000
 def calm(field: Field, run: RunDir) -> None:
     """Let a checkpoint of the newest generation come into being: a fault after progress is fair."""
     field.until_event(run, ev.CheckpointSeen, 60, newest(run))
+
+
+def undisturbed_by_silence(field: Field, run: RunDir) -> None:
+    """A controller that was silent for a minute: told, and nothing done; training went on."""
+    field.until_event(run, ev.AlertQueued, 10, key="queue:1")
+    assert max(losses(run)) > 300, "it trained through the silence"
+    field.ciuic("cancel", run.run_id)
+    assert field.until_end(run) == "cancelled"
+    assert not bodies(run, ev.Judged)
+    assert not bodies(run, ev.GenerationIntended)
+    field.until_gone(run)
+    assert field.job_state(run, 1) is JobState.ENDED_CANCELLED
 
 
 def test_a_run_survives_one_fault_after_the_other(field: Field) -> None:
@@ -52,7 +65,12 @@ def test_a_run_survives_one_fault_after_the_other(field: Field) -> None:
     suffer(faults.time_limit)
     suffer(faults.prolog_failed)
     field.cluster.heal_drained()
+    bystander = field.submit(
+        field.config("--step-time", "0.1", run={"steps": 5000}, job={"nodes": 1, "ranks_per_node": 2})
+    )
+    field.until_step(bystander, 5)
     suffer(faults.controller_stopped_in_submission)
+    undisturbed_by_silence(field, bystander)
 
     calm(field, run)
     at = newest(run)
@@ -61,7 +79,9 @@ def test_a_run_survives_one_fault_after_the_other(field: Field) -> None:
     refused = field.cluster.run("scontrol", "requeue", job_id(run), check=False)
     assert not refused, "the job takes no requeue"
     faults.supervisor_killed(field, run)
-    assert not [event for event in bodies(run, ev.AttemptIntended) if event.attempt > story[-1][1].attempt], at
+    assert not [event for event in bodies(run, ev.AttemptIntended) if event.attempt > story[-1][1].attempt], (
+        at
+    )
 
     field.hurry.touch()
     assert field.until_end(run) == "completed"
@@ -72,3 +92,15 @@ def test_a_run_survives_one_fault_after_the_other(field: Field) -> None:
         assert verdict.reason in told
         assert all(node in verdict.reason for node in verdict.nodes), verdict
     assert history(run).alerts_failed == 0
+
+
+@pytest.mark.slow
+def test_a_node_daemon_that_dies_alone_is_taken_out_by_slurm_in_its_own_time(field: Field) -> None:
+    config = field.config("--step-time", "0.05", run={"steps": STEPS}, job={"spare_nodes": 1})
+    run = field.submit(config)
+    field.supervise()
+    field.until_step(run, 12)
+    faults.daemon_lost(field, run)
+    field.hurry.touch()
+    assert field.until_end(run) == "completed"
+    assert losses(run) == expected_losses(STEPS)

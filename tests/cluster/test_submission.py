@@ -1,74 +1,76 @@
 """Exactly one job for each attempt, whatever sbatch says and whenever the supervisor dies; and what people do to jobs."""
 
-import os
 import shutil
-import signal
-import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from contract import events as ev
-from contract.config import load
-from contract.states import JobState
 from slurm.create import create_run, first_attempt
-from slurm.submit import render_dry_run
-from tests.cluster.conftest import Field, beats, bodies, history, job_id, losses, newest, wait_for
+from tests.cluster.conftest import Field, bodies, history, job_id, losses, wait_for
 from tests.standin import expected_losses
 
 pytestmark = pytest.mark.timeout(200)
 
 REAL = shutil.which("sbatch")
-# Each stands before the real sbatch in PATH, once: the second call goes straight through.
+# How sbatch behaves the first time for the run whose name begins so; the second call goes straight through.
 BEHAVIOURS = {
-    "hangs after the job got in": "{real} \"$@\" >/dev/null; exec sleep 300",
-    "loses the reply": "{real} \"$@\" >/dev/null; echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2; exit 1",
-    "prints a warning and the id": "echo 'sbatch: warning: can_t honor --ntasks-per-node'; {real} \"$@\"",
-    "fails cleanly": "echo 'sbatch: error: Slurm temporarily unable to accept job' >&2; exit 1",
+    "hangs": '{real} "$@" >/dev/null; exec sleep 300',
+    "loses": "{real} \"$@\" >/dev/null; echo 'sbatch: error: Socket timed out on send/recv operation' >&2; exit 1",
+    "warns": "echo 'sbatch: warning: can_t honor --ntasks-per-node set to 1'; exec {real} \"$@\"",
+    "fails": "echo 'sbatch: error: Slurm temporarily unable to accept job' >&2; exit 1",
+    "dawdles": 'sleep 2; exec {real} "$@"',
 }
 
 
-def wrap_sbatch(field: Field, folder: Path, behaviour: str) -> Path:
-    """Returns the file that counts the calls."""
-    calls = folder / "calls"
-    wrapper = folder / "bin" / "sbatch"
+@pytest.fixture
+def calls(field: Field, tmp_path: Path) -> Callable[[str], int]:
+    """Puts a wrapper before the real sbatch; returns how often it was called for runs with this name."""
+    cases = "\n".join(f"*/{name}-*) {text.format(real=REAL)};;" for name, text in BEHAVIOURS.items())
+    wrapper = tmp_path / "bin" / "sbatch"
     wrapper.parent.mkdir()
     wrapper.write_text(
-        f"#!/bin/sh\necho call >> '{calls}'\n"
-        f"[ $(wc -l < '{calls}') -gt 1 ] && exec {REAL} \"$@\"\n{behaviour.format(real=REAL)}\n"
+        f'#!/bin/sh\n[ "$1" = --version ] || echo "$*" >> \'{tmp_path}/calls\'\n'
+        f'name=$(basename "$(pwd)")\n[ -e \'{tmp_path}\'/"$name" ] && exec {REAL} "$@"\n'
+        f'touch \'{tmp_path}\'/"$name"\ncase "$(pwd)" in\n{cases}\nesac\nexec {REAL} "$@"\n'
     )
     wrapper.chmod(0o755)
     field.path = str(wrapper.parent)
-    return calls
+    return lambda name: sum(f"/{name}-" in line for line in (tmp_path / "calls").read_text().splitlines())
 
 
-@pytest.mark.parametrize("behaviour", BEHAVIOURS)
-def test_one_job_whatever_sbatch_says(field: Field, tmp_path: Path, behaviour: str) -> None:
-    calls = wrap_sbatch(field, tmp_path, BEHAVIOURS[behaviour])
-    run = field.create(field.config(run={"steps": 20}, supervisor={"submit_timeout_s": 4.0}))
+def test_one_job_whatever_sbatch_says(field: Field, calls: Callable[[str], int]) -> None:
+    names = [name for name in BEHAVIOURS if name != "dawdles"]
+    runs = {
+        name: field.create(
+            field.config(run={"steps": 20, "name": name}, supervisor={"submit_timeout_s": 4.0})
+        )
+        for name in names
+    }
     field.supervise()
-    assert field.until_end(run) == "completed"
-    attempts = history(run).attempts
-    assert len(attempts) == 1
-    lost = behaviour in {"hangs after the job got in", "loses the reply"}
-    assert [event.adopted for event in bodies(run, ev.AttemptSubmitted)] == [lost]
-    assert len(calls.read_text().split()) == (2 if behaviour == "fails cleanly" else 1)
-    assert losses(run) == expected_losses(20)
+    for name, run in runs.items():
+        assert field.until_end(run) == "completed", name
+        assert len(history(run).attempts) == 1, name
+        lost = name in {"hangs", "loses"}
+        assert [event.adopted for event in bodies(run, ev.AttemptSubmitted)] == [lost], name
+        assert calls(name) == (2 if name == "fails" else 1), name
+        assert losses(run) == expected_losses(20)
 
 
-def test_a_supervisor_killed_between_intent_and_outcome(field: Field, tmp_path: Path) -> None:
+def test_a_supervisor_killed_between_intent_and_outcome(
+    field: Field, calls: Callable[[str], int], tmp_path: Path
+) -> None:
     """sbatch takes a while; the supervisor dies meanwhile, its submitter does not; the next one comes at once."""
-    calls = wrap_sbatch(field, tmp_path, "sleep 2; exec {real} \"$@\"")
-    run = field.create(field.config(run={"steps": 20}))
+    run = field.create(field.config(run={"steps": 20, "name": "dawdles"}))
     field.supervise()
-    wait_for(calls.exists, 30, "sbatch")
+    wait_for((tmp_path / "calls").exists, 30, "sbatch")
     field.kill_supervisor()
     field.supervise()
     assert field.until_end(run) == "completed"
     assert [event.adopted for event in bodies(run, ev.AttemptSubmitted)] == [True]
-    assert len(calls.read_text().split()) == 1, "submitted twice"
+    assert calls("dawdles") == 1, "submitted twice"
 
 
 def test_what_people_do_to_jobs(field: Field) -> None:
@@ -79,7 +81,9 @@ def test_what_people_do_to_jobs(field: Field) -> None:
     het = field.cluster.run(
         "sbatch", "--parsable", "-N1", "--hold", "-o", "/dev/null", ":", "-N1", "--wrap", "sleep 60"
     )
-    config = field.config("--step-time", "0.1", run={"steps": 5000}, job={"sbatch": {"gres": "gpu:1", "hold": ""}})
+    config = field.config(
+        "--step-time", "0.1", run={"steps": 5000}, job={"sbatch": {"gres": "gpu:1", "hold": ""}}
+    )
     run = field.submit(config)
     field.supervise()
     held = field.until_event(run, ev.AlertQueued, 30)
@@ -97,32 +101,19 @@ def test_what_people_do_to_jobs(field: Field) -> None:
     field.cluster.run("scancel", other, het.split("+")[0])
 
 
-def test_a_silent_controller_is_no_reason_to_act(field: Field) -> None:
-    run = field.submit(field.config("--step-time", "0.1", run={"steps": 5000}))
-    field.supervise()
-    field.until_step(run, 5)
-    at = newest(run)
-    field.cluster.stop_controller()
-    told = field.until_event(run, ev.AlertQueued, 120, at)
-    assert told.body.key == "queue:1"
-    field.until_step(run, max(worker.step for beat in beats(run) for worker in beat.workers) + 5)
-    field.cluster.start_controller()
-    field.ciuic("cancel", run.run_id)
-    assert field.until_end(run) == "cancelled"
-    kinds = {type(event) for event in bodies(run, ev.Body)} - {ev.CheckpointSeen}
-    assert not kinds & {ev.Judged, ev.GenerationIntended}, "something was done"
-    field.until_gone(run)
-    assert field.job_state(run, 1) is JobState.ENDED_CANCELLED
-
-
 @pytest.mark.parametrize(
     ("job", "said"),
     [
         ({"partition": "nowhere"}, "nvalid partition"),
-        ({"sbatch": {"reservation": "x; touch 团队' $(touch pwned) `touch pwned`"}}, "reservation is invalid"),
+        (
+            {"sbatch": {"reservation": "x; touch 团队' $(touch pwned) `touch pwned`"}},
+            "reservation is invalid",
+        ),
     ],
 )
-def test_what_cannot_be_submitted_is_said_once_and_for_all(field: Field, job: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_submitted_is_said_once_and_for_all(
+    field: Field, job: dict[str, Any], said: str
+) -> None:
     run = create_run(field.config(job=job), field.root.path)
     assert said in first_attempt(run, field.config(job=job)).problem
     field.supervise()

@@ -9,8 +9,8 @@ import pytest
 from contract.files import FileLock
 from contract.layout import RunDir
 from contract.states import JobState
-from slurm.job import write_job
 from slurm.hostlist import expand
+from slurm.job import write_job
 from slurm.nodes import parse_sinfo
 from slurm.queue import Job, LocalQueue, SlurmQueue
 from slurm.squeue import Answer, Row, parse_sacct, parse_scontrol, parse_squeue, state_of

@@ -38,6 +38,9 @@ SCRIPT = """#!/bin/bash
 #SBATCH --time=2880
 #SBATCH --wckey=''
 
+# setup
+ln -f /shared/runs/deep-1/attempts/0001/submission/agent.pkl /shared/runs/deep-1/attempts/0001/submission/"$SLURM_JOB_ID"_submitted.pkl 2>/dev/null || cp -f /shared/runs/deep-1/attempts/0001/submission/agent.pkl /shared/runs/deep-1/attempts/0001/submission/"$SLURM_JOB_ID"_submitted.pkl
+
 # command
 export SUBMITIT_EXECUTOR=slurm
 srun --unbuffered --output /shared/runs/deep-1/attempts/0001/submission/%j_%t_log.out --export=ALL --no-kill --kill-on-bad-exit=0 --wait=0 --cpus-per-task=96 PYTHON -P -u -m submitit.core._submit /shared/runs/deep-1/attempts/0001/submission

@@ -143,3 +143,21 @@ def test_a_torn_journal_is_repaired_and_the_run_goes_on(place) -> None:
     assert place.supervise("--until-done").wait(60) == 0
     assert history(run).state == "completed"
     assert b'"seq":99,"time":1.0,"epo' not in run.journal.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause", "rank", "said"),
+    [
+        (("--absent-once", "1", "--gather-s", "2"), "rendezvous", 1, "rank 1 did not come"),
+        (("--take-port-once",), "port", 0, "Address already in use"),
+    ],
+)
+def test_ranks_that_do_not_meet_are_named_and_tried_again(place, arguments, cause, rank, said) -> None:
+    run = place.submit(*arguments, steps=20, nodes=2, ranks=1)
+    assert place.supervise("--until-done").wait(60) == 0
+    assert history(run).state == "completed"
+    verdict = bodies(run, ev.Judged)[0]
+    assert (verdict.cause, verdict.suspects, verdict.nodes) == (cause, (rank,), (str(rank),))
+    assert said in verdict.reason
+    assert len(bodies(run, ev.Judged)) == 1
+    _same_as_undisturbed(run, 20)
