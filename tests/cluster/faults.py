@@ -117,9 +117,7 @@ def time_limit(field: Field, run: RunDir) -> Outcome:
     return verdict, back
 
 
-def controller_stopped_in_submission(
-    field: Field, run: RunDir, seconds: float = float(os.environ.get("STOPPED_S", "60"))
-) -> Outcome:
+def controller_stopped_in_submission(field: Field, run: RunDir, seconds: float = 60) -> Outcome:
     """The time limit comes, the next attempt is intended, and then nobody answers for a minute."""
     at = newest(run)
     field.cluster.run("scancel", "--signal=USR1", job_id(run))
