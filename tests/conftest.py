@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-QUICK = ("tests/contract", "tests/supervisor/core")
+QUICK = ("tests/contract", "tests/supervisor/core", "tests/supervisor/diagnose", "tests/supervisor/simulate")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
