@@ -38,7 +38,14 @@ def judge_hang(look: Look) -> Verdict | None:
     # Eyes that were shut judge nothing: the standstill must lie within what we have watched.
     if worker.idle_s <= limit.seconds or look.observation.watched_s <= limit.seconds:
         return None
+    if any(_may_explain(seen, worker, look.config.monitor.beat_s) for seen in look.member_nodes):
+        return None  # the rules for nodes decide as soon as its silence is long enough, or its beat is back
     return _hung(look, suspects, limit)
+
+
+def _may_explain(seen: NodeSeen, worker: WorkerBeat, beat_s: float) -> bool:
+    """Whether a node fell silent while the worker stood still: what stopped the node may have stopped the rank."""
+    return seen.silent_s > max(2 * beat_s, worker.idle_s / 2)
 
 
 def _behind(live: tuple[tuple[NodeSeen, WorkerBeat], ...]) -> list[tuple[NodeSeen, WorkerBeat]]:

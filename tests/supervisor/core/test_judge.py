@@ -353,6 +353,15 @@ def test_a_stale_beat_tells_nothing_of_the_present() -> None:
     assert look(seen(waiting(), late)).kind is VerdictKind.HEALTHY
 
 
+def test_a_node_that_fell_silent_while_the_rank_stood_still_may_be_why() -> None:
+    """A node that froze stops everybody: blame waits until its silence tells, or its beat is back."""
+    config = small_config(monitor={"hang_floor_s": 3.0, "hang_factor": 2.0})
+    standing = waiting(3.2, phase=Phase.FORWARD)
+    silent = replace(node(1, worker(1, phase=Phase.BACKWARD)), silent_s=2.9)
+    assert look(seen(standing, silent), config=config).kind is VerdictKind.HEALTHY
+    assert look(seen(standing, replace(silent, silent_s=0.5)), config=config).suspects == (0,)
+
+
 def test_eyes_that_were_shut_judge_nothing() -> None:
     assert look(seen(waiting(), stuck(), watched_s=7.0)).kind is VerdictKind.HEALTHY
 
