@@ -32,7 +32,7 @@ HERE = Path(__file__).resolve().parent.parent
 RECIPE = HERE / "configs" / "tiny-local.toml"
 DOCUMENT = HERE / "docs" / "benchmarks.md"
 MARKS = ("<!-- recovery: made by benchmarks/recovery.py -->", "<!-- /recovery -->")
-GIVE_UP_S = 120.0
+GIVE_UP_S = 60.0
 SETTINGS = ("run.steps=100000", "checkpoint.interval_steps=5", "data.evaluate_interval_steps=0")
 
 
