@@ -1,6 +1,7 @@
 """The command line: mounts each program's commands. Importing it takes no torch and no submitit."""
 
 import sys
+from io import TextIOWrapper
 
 
 def main() -> None:
@@ -11,12 +12,16 @@ def main() -> None:
     from supervisor import commands as supervision
     from trainer.commands import app as trainer
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal in GBK or ASCII must not end a command
     app = Typer(
         name="ciuic",
         help="Keep DeepSeek-architecture training runs alive: submit, supervise, see. 提交、看护、查看训练任务。",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # help texts name sections such as [node]; they are no markup
     )
     launch.mount(app)
     supervision.mount(app)
@@ -25,4 +30,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -24,7 +24,13 @@ def replay(
         raise typer.Exit(1)
     recipe = path.with_name("run.toml")
     config = read_resolved(recipe) if recipe.exists() else RunConfig()
-    found = judge_again(JournalReader(path).new(), config)
+    reader = JournalReader(path)
+    events = reader.new()
+    if not events:
+        what = reader.problems[0] if reader.problems else "it is empty"
+        typer.echo(f"replay: {path} is not a journal: {what}", err=True)
+        raise typer.Exit(1)
+    found = judge_again(events, config)
     if as_json:
         typer.echo(
             json.dumps({"version": 1, "verdicts": [item.facts() for item in found]}, ensure_ascii=False)
@@ -36,5 +42,7 @@ def replay(
             )
             if not item.same:
                 typer.echo(f"           now {item.again.kind}: {item.again.reason}")
-        typer.echo(f"{len(found)} verdicts, {sum(item.same for item in found)} come out the same")
+        typer.echo(
+            f"verdicts judged again: {len(found)}, the same as recorded: {sum(item.same for item in found)}"
+        )
     raise typer.Exit(0 if all(item.same for item in found) else 1)

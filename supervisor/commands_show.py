@@ -37,16 +37,22 @@ def status(run: MaybeName = "", root: Where = None, as_json: Json = False, lang:
 
 def explain(run: Name, root: Where = None, as_json: Json = False, lang: Lang = "") -> None:
     """The run's story with the reasons, what it means now, and what comes next."""
+    from contract.states import RunState
     from supervisor.core.decide import decide
     from supervisor.core.story import story
-    from supervisor.words import language, text
+    from supervisor.words import command_name, language, text
 
     now = time.time()
     reading = _read(root, run, now)
     words = language(lang)
     lines = story(reading.events, "en" if as_json else words)  # what machines read stays English
     actions = decide(reading.history, reading.observation, reading.verdict, reading.config, now)
-    coming = [f"{type(action).__name__}: {getattr(action, 'reason', '')}".rstrip(": ") for action in actions]
+    coming = [
+        f"{text(type(action).__name__, 'en' if as_json else words)}: {getattr(action, 'reason', '')}".rstrip(
+            ": "
+        )
+        for action in actions
+    ]
     if as_json:
         verdict = {
             "kind": reading.verdict.kind,
@@ -60,7 +66,10 @@ def explain(run: Name, root: Where = None, as_json: Json = False, lang: Lang = "
     history = reading.history
     over = f"{history.state}: {history.reason}" if history.state.final else ""
     typer.echo(text("now", words, text=over or f"{reading.verdict.kind}: {reading.verdict.reason}"))
-    typer.echo(text("next", words, text="; ".join(coming) or text("nothing", words)))
+    nothing = text("nothing", words)
+    if history.state is RunState.FAILED:
+        nothing = text("fix", words, ciuic=command_name(), run=reading.run.run_id)
+    typer.echo(text("next", words, text="; ".join(coming) or nothing))
 
 
 def logs(
@@ -68,7 +77,7 @@ def logs(
     root: Where = None,
     attempt: Annotated[int, typer.Option(help="Attempt; 0 is the newest.")] = 0,
     node: Annotated[str, typer.Option(help="Only this node.")] = "",
-    tail: Annotated[int, typer.Option(help="Only the last so many lines; 0 is all.")] = 0,
+    tail: Annotated[int, typer.Option(min=0, help="Only the last so many lines; 0 is all.")] = 0,
 ) -> None:
     """The output of all nodes of one attempt, merged by time."""
     from supervisor.logs import merged
@@ -129,10 +138,13 @@ def _checkpoint_rows(run: Any, *, deep: bool) -> list[dict[str, Any]]:
 
 
 def _facts(root: Path | None, name: str) -> dict[str, Any]:
+    return _facts_of(_read(root, name, time.time()))
+
+
+def _facts_of(reading: Any) -> dict[str, Any]:
     from supervisor.core.status import status as facts_of
 
     now = time.time()
-    reading = _read(root, name, now)
     facts = facts_of(reading.history, reading.observation, reading.verdict, now)
     return {**facts, "alerts": {**facts["alerts"], "problem": reading.alert_problem}}
 
@@ -141,17 +153,18 @@ def _all_facts(root: Path | None) -> tuple[list[dict[str, Any]], Any, Any]:
     """One row a run; a run that cannot be read has a row that says so."""
     from supervisor.adapters.leadership import current_holder
     from supervisor.choose import root_of, runs_under
+    from supervisor.reading import read
 
     place = root_of(root)
     rows = []
     for run in runs_under(place):
         try:
-            facts = _facts(root, run.run_id)
+            facts = _facts_of(read(run, time.time(), time.monotonic()))
             rows.append(
                 {key: value for key, value in facts.items() if key not in {"version", "attempts", "ranks"}}
             )
         except (OSError, ValueError) as error:
-            rows.append({"run": run.run_id, "state": "unknown", "reason": str(error)})
+            rows.append({"run": run.run_id, "state": "unknown", "reason": " ".join(str(error).split())})
     return rows, place.path, current_holder(place)
 
 

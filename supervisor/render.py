@@ -1,5 +1,6 @@
 """Tables for people: rich on a terminal, plain columns elsewhere."""
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from supervisor.adapters.leadership import Holder
-from supervisor.words import ORDER, state_label, state_style, text
+from supervisor.words import ORDER, command_name, state_label, state_style, text
 
 Facts = Mapping[str, Any]
 
@@ -24,7 +25,11 @@ def show_runs(rows: Sequence[Facts], root: Path, holder: Holder | None, lang: st
         titles = [text(key, lang) for key in ("run", "state", "step", "checkpoint", "alerts", "reason")]
         ordered = sorted(rows, key=lambda row: (ORDER.index(row["state"]), row["run"]))
         _table(console, titles, [_run_cells(row, lang) for row in ordered])
-    line = text("watching", lang, who=holder) if holder else text("unwatched", lang, place=root)
+    line = (
+        text("watching", lang, who=holder)
+        if holder
+        else text("unwatched", lang, place=root, ciuic=command_name(), quoted=shlex.quote(str(root)))
+    )
     Console(stderr=True, highlight=False, soft_wrap=True).print(line)
 
 

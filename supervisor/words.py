@@ -1,7 +1,10 @@
 """Words and colours for people. What machines read (JSON, journal, exit codes) stays English."""
 
 import os
+import shutil
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 
 LANGUAGES = ("en", "zh")
@@ -52,8 +55,8 @@ TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "none": ("No runs under {place}.", "{place} 下没有任务。"),
         "watching": ("Supervisor: {who}", "看护进程：{who}"),
         "unwatched": (
-            "No supervisor is running for {place}; start one with: ciuic supervise",
-            "{place} 没有看护进程在运行；启动：ciuic supervise",
+            "No supervisor is running for {place}; start one with: {ciuic} supervise --root {quoted}",
+            "{place} 没有看护进程在运行；启动：{ciuic} supervise --root {quoted}",
         ),
         "alert-counts": (
             "{sent} sent, {pending} pending, {failed} failed",
@@ -63,6 +66,18 @@ TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "now": ("Now: {text}", "现在：{text}"),
         "next": ("Next: {text}", "接下来：{text}"),
         "nothing": ("nothing to do", "无事可做"),
+        "fix": ("mend the cause, then: {ciuic} resume {run}", "排除原因后：{ciuic} resume {run}"),
+        "Submit": ("submit an attempt", "提交作业"),
+        "Prepare": ("restart in place", "原地重启"),
+        "Go": ("start the workers", "启动 worker"),
+        "SaveAndLeave": ("save and leave", "保存并离开"),
+        "Cancel": ("end the job", "结束作业"),
+        "CloseAttempt": ("record the job's end", "记录作业结束"),
+        "SetState": ("record the state", "记录状态"),
+        "SetBounds": ("roll back", "回滚"),
+        "Answer": ("answer a request", "答复请求"),
+        "Tell": ("tell people", "通知"),
+        "Wait": ("wait", "等待"),
     }
 )
 
@@ -72,6 +87,11 @@ def language(option: str = "", environment: Mapping[str, str] = os.environ) -> s
     for name in ("CIUIC_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
         option = option or environment.get(name, "")
     return "zh" if option.lower().startswith("zh") else "en"
+
+
+def command_name() -> str:
+    """How the reader can call us: `ciuic` where it is on PATH, else the path of this environment's."""
+    return "ciuic" if shutil.which("ciuic") else str(Path(sys.executable).parent / "ciuic")
 
 
 def text(key: str, lang: str, **values: object) -> str:

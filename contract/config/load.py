@@ -140,7 +140,7 @@ def _anchor(path: str, bases: Sequence[Path]) -> str:
     if not path or Path(path).is_absolute():
         return path
     tried = [(base / path).resolve() for base in bases]
-    return str(next((place for place in tried if place.exists()), tried[-1] if tried else path))
+    return str(next((place for place in tried if place.exists()), tried[0] if tried else path))
 
 
 def _contradictions(config: RunConfig, broken: frozenset[str]) -> list[Problem]:

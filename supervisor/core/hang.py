@@ -1,7 +1,7 @@
 """HUNG: the rank that is behind has stood still for longer than its phase allows."""
 
 from contract.beat import WorkerBeat
-from contract.states import Cause, Phase, VerdictKind
+from contract.states import Cause, VerdictKind
 from supervisor.core.limits import Limit, limit_for
 from supervisor.core.look import Look, position
 from supervisor.core.observation import NodeSeen
@@ -23,7 +23,7 @@ def judge_hang(look: Look) -> Verdict | None:
     if any(not look.is_fresh(seen) for seen in look.member_nodes):
         return None
     live = look.live_workers
-    if not live or not _measurable(look):
+    if not live or not look.measurable:
         return None
     behind = _behind(live)
     longest = max(worker.idle_s for _, worker in behind)
@@ -87,9 +87,3 @@ def _hung(look: Look, suspects: list[tuple[NodeSeen, WorkerBeat]], limit: Limit)
             **limit.facts(),
         },
     )
-
-
-def _measurable(look: Look) -> bool:
-    """A program of another make may never write into its page. Then nothing tells a hang from work."""
-    spoken = any(worker.phase is not Phase.UNKNOWN for _, worker in look.observation.workers)
-    return spoken or not look.config.job.command

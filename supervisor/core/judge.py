@@ -11,7 +11,7 @@ from supervisor.core.ends import WELL, ends, judge_ends
 from supervisor.core.hang import judge_hang
 from supervisor.core.job_words import explain_job
 from supervisor.core.limits import limit_for
-from supervisor.core.look import Look, some
+from supervisor.core.look import MUTE_S, Look, some
 from supervisor.core.nodes import (
     judge_gave_up,
     judge_lost,
@@ -175,6 +175,11 @@ def _starting(look: Look) -> Verdict | None:
     """Until every worker has finished its first step of this generation."""
     observation = look.observation
     workers = observation.workers
+    mute = not look.measurable and all(worker.idle_s > MUTE_S for _, worker in workers)
+    if look.expected and len(workers) >= look.expected and mute:
+        step = observation.step
+        reason = f"all {len(workers)} workers run; the program reports no progress: only its exit is watched"
+        return Verdict(kind=VerdictKind.HEALTHY, reason=reason, step=step)
     done = sum(look.first_step_done(worker) for _, worker in workers)
     if look.expected and len(workers) >= look.expected and done == len(workers):
         return None

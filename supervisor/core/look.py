@@ -25,6 +25,9 @@ _ORDER = {
 }
 
 
+MUTE_S = 60.0  # a program that knows the page marks it sooner than this
+
+
 @dataclass(frozen=True, kw_only=True)
 class Look:
     """Everything that a verdict may rest on."""
@@ -100,6 +103,13 @@ class Look:
     @cached_property
     def member_nodes(self) -> tuple[NodeSeen, ...]:
         return tuple(seen for seen in self.observation.nodes if seen.node in self.member_set)
+
+    @property
+    def measurable(self) -> bool:
+        """Whether progress can be seen. A program of another make may never write into its page."""
+        return not self.config.job.command or any(
+            worker.phase is not Phase.UNKNOWN for _, worker in self.observation.workers
+        )
 
     def is_fresh(self, seen: NodeSeen) -> bool:
         return is_fresh(seen, self.observation.attempt, self.config)

@@ -2,9 +2,9 @@
 
 from contract.events import Body, CheckpointSeen, GenerationResumed, GenerationWent, Judged, Recovered
 from contract.history import GenerationHistory, History
-from contract.states import ControlPhase
+from contract.states import ControlPhase, Phase
 from supervisor.core.asked import RESUMED
-from supervisor.core.look import attempt_of
+from supervisor.core.look import MUTE_S, attempt_of
 from supervisor.core.observation import Observation
 
 
@@ -16,10 +16,10 @@ def news(history: History, observation: Observation) -> tuple[Body, ...]:
 def recovered(history: History, observation: Observation, now: float) -> Recovered | None:
     """The recovery from the open failure, once every worker of a later generation has done a new step."""
     failure, at = history.open_failure, (observation.attempt, observation.generation)
-    resumed = observation.resume_step
-    if failure is None or resumed is None or at <= (failure.verdict.attempt, failure.verdict.generation):
+    if failure is None or at != history.at or at <= (failure.verdict.attempt, failure.verdict.generation):
         return None
-    if at != history.at or _has_failed(history) or not _all_moved(observation, resumed):
+    resumed = _taken_over_at(observation, failure.verdict)
+    if resumed is None or _has_failed(history):
         return None
     begun, attempt = failure.at, history.newest
     if attempt is not None and attempt.reason.startswith(RESUMED):
@@ -34,6 +34,23 @@ def recovered(history: History, observation: Observation, now: float) -> Recover
         detect_s=round(failure.verdict.detected_s, 3),
         restart_s=round(max(0.0, now - begun), 3),
         repeated_steps=max(0, reached - resumed),
+    )
+
+
+def _taken_over_at(observation: Observation, failure: Judged) -> int | None:
+    """The step from which the new generation goes on; None until its restart has gone well."""
+    resumed = observation.resume_step
+    if resumed is not None:
+        return resumed if _all_moved(observation, resumed) else None
+    return max(0, failure.step) if _runs_mute(observation) else None
+
+
+def _runs_mute(observation: Observation) -> bool:
+    """Whether workers that never mark their page have run for long enough to say that the restart went well."""
+    workers = [worker for _, worker in observation.workers]
+    return bool(workers) and all(
+        worker.exit_code is None and worker.phase is Phase.UNKNOWN and worker.idle_s > MUTE_S
+        for worker in workers
     )
 
 

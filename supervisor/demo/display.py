@@ -15,6 +15,7 @@ from rich.table import Table
 from contract.events import Judged, Recovered
 from contract.layout import RunDir
 from supervisor.core.failure_words import sentence
+from supervisor.words import command_name
 
 _PLAIN_EVERY_S = 5.0
 
@@ -141,5 +142,5 @@ class Display:
             )
         self._console.print(f"{words['alert']}: {len(alerts)}")
         self._console.print(f"{words['where']}: {run.path}", soft_wrap=True)
-        story = f"ciuic explain {run.run_id} --root {run.path.parent}"
+        story = f"{command_name()} explain {run.run_id} --root {run.path.parent}"
         self._console.print(f"{words['more']}: {story}", soft_wrap=True)

@@ -8,6 +8,7 @@
 requests fail in this order. `python -m supervisor.demo.robot` runs it alone and prints each message as a line.
 """
 
+import argparse
 import json
 import sys
 import threading
@@ -198,6 +199,7 @@ def _body(errcode: int) -> bytes:
 
 def main() -> None:
     """Serve until interrupted; the first line of stdout is the address, then one line of JSON a message."""
+    argparse.ArgumentParser(prog="python -P -m supervisor.demo.robot", description=main.__doc__).parse_args()
     with Robot() as robot:
         sys.stdout.write(json.dumps({"url": robot.url, "key": robot.key}) + "\n")
         sys.stdout.flush()

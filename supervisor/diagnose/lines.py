@@ -94,7 +94,7 @@ def parse(text: str) -> Line:
         return replace(
             inner,
             text=text,
-            rank=inner.rank if rank is None else rank,
+            rank=rank,  # what the agent says about a rank is no line of that rank
             local=None,
             node=own["node"] or inner.node,
             generation=int(own["gen"]),

@@ -5,11 +5,13 @@ outlived, what a good end followed and what only follows from the cause are no c
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from contract.states import Cause
 from supervisor.diagnose.blame import blame_node, suspect_rank
 from supervisor.diagnose.catalogue import Catalogue, Tier
 from supervisor.diagnose.findings import Event, FileScan
+from supervisor.diagnose.own import attempt_of
 from supervisor.diagnose.verdict import Diagnosis, Ignored, Why
 
 _MOST_IGNORED = 6
@@ -26,6 +28,7 @@ _TELLING_HINTS = frozenset({Cause.FILESYSTEM, Cause.GPU_HARDWARE, Cause.NETWORK}
 
 def judge(scans: Sequence[FileScan], catalogue: Catalogue) -> Diagnosis:
     """What killed this job, from what was found in its logs."""
+    scans = _newest(scans)
     live, over = _living(scans)
     events = in_order(live)
     hard = [event for event in events if not event.soft and event.entry.tier not in {Tier.HINT, Tier.SUCCESS}]
@@ -62,6 +65,21 @@ def in_order(events: Sequence[Event]) -> list[Event]:
                 last = event.stamp.seconds
             times[event.place] = last
     return sorted(by_place, key=lambda event: (times[event.place], event.place))
+
+
+def _newest(scans: Sequence[FileScan]) -> list[FileScan]:
+    """Of a run of ours the newest attempt that has a log: the run went on after what the earlier ones say."""
+    attempts = [attempt_of(scan.name) for scan in scans]
+    newest: dict[str, int] = {}
+    for attempt, scan in zip(attempts, scans, strict=True):
+        if attempt is not None and scan.lines:
+            newest[attempt[0]] = max(attempt[1], newest.get(attempt[0], 0))
+    return [
+        replace(scan, events=(), survived=(*scan.survived, *scan.events))
+        if attempt is not None and attempt[1] < newest.get(attempt[0], 0)
+        else scan
+        for attempt, scan in zip(attempts, scans, strict=True)
+    ]
 
 
 def _living(scans: Sequence[FileScan]) -> tuple[list[Event], list[tuple[Event, Why]]]:

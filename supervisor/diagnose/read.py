@@ -2,6 +2,7 @@
 
 import bz2
 import codecs
+import contextlib
 import gzip
 import io
 import lzma
@@ -14,6 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
+
+from supervisor.diagnose.own import is_record, own_logs, record_lines
 
 BLOCK = 1 << 20
 LONGEST_LINE = 8 << 20  # a line longer than this is cut: nothing that people wrote is
@@ -39,6 +42,8 @@ _NOT_LOGS = frozenset(
         ".parquet",
         ".arrow",
         ".idx",
+        ".py",
+        ".toml",
     ]
 )
 _UNPACKED = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile)
@@ -77,8 +82,24 @@ def sources(paths: list[str], stdin: IO[bytes] | None = None) -> Iterator[Source
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    found = [file for file in path.rglob("*") if file.is_file() and file.suffix.lower() not in _NOT_LOGS]
+    found = own_logs(path)
+    if found is None:
+        found = list(_walked(path))
     return sorted(found, key=lambda file: by_number(str(file)))[:MOST_FILES]
+
+
+def _walked(path: Path) -> Iterator[Path]:
+    """Every file that may be a log; of a run of ours only its logs."""
+    inside: list[Path] = []
+    with contextlib.suppress(PermissionError):
+        inside += path.iterdir()
+    for file in inside:
+        if file.is_dir():
+            if not file.is_symlink():
+                own = own_logs(file)
+                yield from _walked(file) if own is None else own
+        elif file.is_file() and file.suffix.lower() not in _NOT_LOGS:
+            yield file
 
 
 def by_number(name: str) -> tuple[tuple[int, int | str], ...]:
@@ -91,6 +112,8 @@ def _file(path: Path) -> Iterator[Source | Problem]:
         with path.open("rb") as file:
             if file.peek(4)[:4] == b"PK\3\4":
                 yield from _zipped(str(path), file)
+            elif is_record(path.as_posix()) and (lines := record_lines(path.read_bytes())) is not None:
+                yield Source(name=str(path), stream=io.BytesIO(lines))
             else:
                 yield from _opened(str(path), file)
     except _UNPACKED as error:

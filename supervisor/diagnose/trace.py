@@ -13,6 +13,8 @@ _EXCEPTION = re.compile(
     r"|Failure|Fault|NotFound|Killed|Stop|StopIteration|Iteration|Abort|Aborted|Overflow|Mismatch)"
     r"|(?<=\.)[A-Z][a-z]+[A-Z]\w+|gaierror|herror|timeout|error|ConfigAttributeError))(?::(?: (?P<text>.*)|$)|\s*$)"
 )
+# Our agent's word that a process is gone: it will not write the rest of its traceback.
+_ENDED = re.compile(r"rank (\d+) ended(?:: | by order)")
 _FRAME = re.compile(r"\s|[│╭╰┃┏┗]|\[Previous line repeated|\^+$|~+\^*$|$")
 _AGE = 400
 _MESSAGE_LINES = 14
@@ -70,9 +72,10 @@ class Tracebacks:
         """Exceptions that are complete now, and whether this line was part of a traceback (and of nothing else)."""
         if HEADER in line.message:
             return self._begin(line), True
+        gone = self._gone(line)
         trace = self._open.get(line.group)
-        if trace is None:
-            return [], False
+        if gone or trace is None:
+            return gone, False
         trace.age += 1
         if trace.age > _AGE:
             return self._close(line), False
@@ -107,6 +110,13 @@ class Tracebacks:
         found = trace.raised()
         self._open[line.group] = _Open(waits=True)
         return [] if found is None else [found]
+
+    def _gone(self, line: Line) -> list[Raised]:
+        """Where a process has ended, its traceback has too."""
+        if (ended := _ENDED.match(line.message)) is None:
+            return []
+        traces = [self._open.pop(group) for group in list(self._open) if group[0] == int(ended[1])]
+        return [raised for trace in traces if (raised := trace.raised()) is not None]
 
     def _close(self, line: Line) -> list[Raised]:
         trace = self._open.pop(line.group)

@@ -94,13 +94,14 @@ class Place:
         self.supervisors.append(process)
         return process
 
-    def ciuic(self, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess:
-        """Any other command, to its end."""
+    def ciuic(self, *arguments: str, timeout: float = 60, **variables: str) -> subprocess.CompletedProcess:
+        """Any other command, to its end, with these environment variables besides."""
         return subprocess.run(
             self._command(*arguments),
             capture_output=True,
             text=True,
-            env=self._environment(),
+            errors="replace",
+            env=self._environment() | variables,
             timeout=timeout,
             check=False,
         )

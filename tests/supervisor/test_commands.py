@@ -1,6 +1,8 @@
 """pause, resume, cancel, status and explain, with and without a supervisor."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -118,3 +120,36 @@ def test_no_runs_is_a_sentence(place) -> None:
     assert done.returncode == 0
     assert "No runs under" in done.stdout
     assert "No supervisor" in done.stderr
+
+
+def test_one_run_that_cannot_be_read_does_not_hide_the_others(place) -> None:
+    good, broken = bare_run(place.root, "good-1"), bare_run(place.root, "broken-1")
+    broken.config.write_text("[run")
+    done = place.ciuic("status", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = {row["run"]: row for row in json.loads(done.stdout)["runs"]}
+    assert set(rows) == {good.run_id, broken.run_id}
+    assert rows[broken.run_id]["state"] == "unknown"
+    assert "not TOML" in rows[broken.run_id]["reason"]
+    shown = place.ciuic("status")
+    assert shown.returncode == 0
+    assert f"--root {place.root.path}" in shown.stderr.replace("'", ""), "the hint works as it stands"
+
+
+@pytest.mark.parametrize("variables", [{"PYTHONIOENCODING": "gbk"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
+def test_a_terminal_that_cannot_show_a_glyph_ends_no_command(place, variables) -> None:
+    bare_run(place.root, "good-1")
+    done = place.ciuic("status", **variables)
+    assert done.returncode == 0, done.stderr
+
+
+def test_wrong_numbers_and_wrong_files_are_told(place, tmp_path) -> None:
+    run = bare_run(place.root, "good-1")
+    assert place.ciuic("logs", run.run_id, "--tail", "-3").returncode == 2
+    other = tmp_path / "notes.txt"
+    other.write_text("no journal\n")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "ciuic", "replay", str(other)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "is not a journal" in done.stderr

@@ -380,7 +380,11 @@ def test_a_program_that_never_writes_its_page_is_not_called_hung() -> None:
         node(number, worker(number, phase=Phase.UNKNOWN, step=0, idle_s=5_000.0)) for number in (0, 1)
     )
     other = small_config(job={"command": ["./train"]})
-    assert look(seen(*nodes), config=other).kind is VerdictKind.STARTING
+    verdict = look(seen(*nodes), config=other)
+    assert verdict.kind is VerdictKind.HEALTHY
+    assert "reports no progress: only its exit is watched" in verdict.reason
+    early = tuple(node(number, worker(number, phase=Phase.UNKNOWN, step=0, idle_s=5.0)) for number in (0, 1))
+    assert look(seen(*early), config=other).kind is VerdictKind.STARTING
     assert look(seen(*nodes)).kind is VerdictKind.HUNG
 
 

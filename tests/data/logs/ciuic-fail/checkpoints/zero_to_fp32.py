@@ -1,0 +1,1 @@
+raise FileNotFoundError("checkpoint file not found")
