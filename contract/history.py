@@ -76,9 +76,15 @@ class AlertState:
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """Everything that the journal says."""
+    """Everything that the journal says.
+
+    `run` "": it does not tell of the run's creation. `lost`: why nothing may rest on it, "" when all is well.
+    `damaged`: lines that were skipped, in words. Whoever reads the file sets these two; no event does.
+    """
 
     run: str = ""
+    lost: str = ""
+    damaged: tuple[str, ...] = ()
     version: str = ""
     created_at: float = 0.0
     target_steps: int = 0

@@ -7,6 +7,10 @@ from pathlib import Path
 from contract.events import Body, Event, decode, encode
 
 
+class JournalReplacedError(OSError):
+    """The journal's path no longer names the file that we write to: what we append would be seen by nobody."""
+
+
 class JournalReader:
     """Reads incrementally: each `new` returns what was appended since, so a tick costs what changed."""
 
@@ -61,7 +65,12 @@ class Journal:
         return events
 
     def append(self, body: Body) -> Event:
-        """Write one event durably, and return it."""
+        """Write one event durably, and return it.
+
+        Raises:
+            JournalReplacedError: another file stands at the path, or none; nothing was written.
+        """
+        self._check_place()
         event = Event(seq=self._seq + 1, time=self._clock(), epoch=self.epoch, body=body)
         data = encode(event)
         written = os.write(self._descriptor, data)
@@ -75,6 +84,20 @@ class Journal:
 
     def close(self) -> None:
         os.close(self._descriptor)
+
+    def _check_place(self) -> None:
+        """`sed -i`, an editor or a restored backup put another file at the path, and leave ours without a name."""
+        try:
+            there = self.path.stat()
+        except FileNotFoundError:
+            raise JournalReplacedError(
+                f"{self.path.name} was removed while we wrote it; nothing more is written until it is back"
+            ) from None
+        if not os.path.samestat(there, os.fstat(self._descriptor)):
+            raise JournalReplacedError(
+                f"{self.path.name} was replaced by another file while we wrote it; "
+                "the run is taken up afresh from the file that is there now"
+            )
 
     def _cut_torn_line(self) -> None:
         """A crash in mid-append leaves a line without end: cut it off, or the next event would join it."""

@@ -8,8 +8,31 @@ from contract.journal import Journal
 from contract.layout import RunDir
 
 
+class JournalLostError(ValueError):
+    """Nothing may rest on this journal; the message says why."""
+
+
+def journal_trouble(run: RunDir, history: History) -> str:
+    """Why nothing may rest on this run's journal, "" when something may. `history`: its fold.
+
+    A run appears with its first event in it, so that a journal without one was damaged later.
+    """
+    name = run.journal.name
+    restore = "what this run has done is not known; put the file back from a backup"
+    try:
+        if run.journal.stat().st_size == 0:
+            return f"{name} is empty: {restore}"
+    except FileNotFoundError:
+        return f"{name} is missing: {restore}"
+    return "" if history.run else f"{name} does not tell of the run's creation (a damaged line?): {restore}"
+
+
 class Book:
-    """`guard` is called before every event: an overtaken supervisor writes nothing."""
+    """`guard` is called before every event: an overtaken supervisor writes nothing.
+
+    Raises:
+        JournalLostError: the journal is missing, empty or without its beginning.
+    """
 
     def __init__(
         self, run: RunDir, *, clock: Callable[[], float], epoch: int, guard: Callable[[], None]
@@ -17,9 +40,14 @@ class Book:
         self.run = run
         self.guard = guard
         guard()
+        if not run.journal.exists():  # opening it would make one
+            raise JournalLostError(journal_trouble(run, History()))
         self._journal = Journal(run.journal, clock=clock, epoch=epoch)
         events = self._journal.replay()
         self.history: History = fold(events)
+        if trouble := journal_trouble(run, self.history):
+            self._journal.close()
+            raise JournalLostError(trouble)
         self.answered = {event.body.id for event in events if isinstance(event.body, RequestDone)}
 
     @property

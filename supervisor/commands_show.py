@@ -61,7 +61,7 @@ def explain(run: Name, root: Where = None, as_json: Json = False, lang: Lang = "
         }
         _out({"version": 1, "run": reading.run.run_id, "story": lines, "verdict": verdict, "next": coming})
         return
-    for line in lines:
+    for line in (*(text("damaged", words, what=what) for what in reading.history.damaged), *lines):
         typer.echo(line)
     history = reading.history
     over = f"{history.state}: {history.reason}" if history.state.final else ""

@@ -1,15 +1,17 @@
 """What `status` and `explain` know: the same look and the same verdict as the daemon's, without a lock or a write."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from contract.config import RunConfig, read_resolved
 from contract.events import AlertDelivered, AlertFailed, Event
 from contract.history import History, fold
 from contract.journal import JournalReader
 from contract.layout import RunDir
+from contract.states import RunState, VerdictKind
 from slurm.queue import Job, queue_for
 from supervisor.adapters.queues import job_id_of, look_of, recorded_end
 from supervisor.adapters.rundir import Observer
+from supervisor.book import journal_trouble
 from supervisor.core.judge import judge
 from supervisor.core.observation import JobLook, Observation
 from supervisor.core.verdict import Verdict
@@ -45,10 +47,16 @@ def read(run: RunDir, now: float, monotonic: float) -> Reading:
         ConfigError: run.toml cannot be read.
     """
     config = read_resolved(run.config)
-    events = tuple(JournalReader(run.journal).new())
-    history = fold(events)
+    reader = JournalReader(run.journal)
+    events = tuple(reader.new())
+    history = replace(fold(events), damaged=tuple(reader.problems))
+    lost = journal_trouble(run, history)
+    if lost:
+        history = replace(history, run=run.run_id, state=RunState.UNKNOWN, reason=lost, lost=lost)
     observation = Observer(run).look(config, lambda attempt: _job(run, config, history, attempt), monotonic)
-    verdict = judge(observation, history, config, now)
+    verdict = (
+        Verdict(kind=VerdictKind.UNKNOWN, reason=lost) if lost else judge(observation, history, config, now)
+    )
     return Reading(
         run=run, config=config, events=events, history=history, observation=observation, verdict=verdict
     )

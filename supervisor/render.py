@@ -42,6 +42,8 @@ def show_run(facts: Facts, lang: str) -> None:
     console.print(head)
     console.print(f"{text('reason', lang)}: {facts['reason']}")
     console.print(f"{text('step', lang)}: {_step(facts)}   {text('checkpoint', lang)}: {_checkpoint(facts)}")
+    for problem in facts["journal_problems"]:
+        console.print(Text(text("damaged", lang, what=problem), style="yellow"))
     alerts = facts["alerts"]
     counts = text("alert-counts", lang, **{key: alerts[key] for key in ("sent", "pending", "failed")})
     console.print(f"{text('alerts', lang)}: {counts}")

@@ -14,7 +14,7 @@ from contract.config import RunConfig, read_resolved
 from contract.config.run import Metadata
 from contract.files import FileLock
 from contract.history import History, fold
-from contract.journal import JournalReader
+from contract.journal import JournalReader, JournalReplacedError
 from contract.layout import RunDir
 from contract.requests import remove_request
 from contract.states import JobState, RunState
@@ -22,7 +22,7 @@ from supervisor.adapters.act import Hands
 from supervisor.adapters.leadership import Leadership, OvertakenError
 from supervisor.adapters.queues import Queues, job_id_of, recorded_end
 from supervisor.adapters.rundir import Observer
-from supervisor.book import Book
+from supervisor.book import Book, journal_trouble
 from supervisor.core import actions as do
 from supervisor.core import alerts, recovery
 from supervisor.core.decide import decide
@@ -105,9 +105,8 @@ class Supervision:
         """Let go of the run; its job goes on."""
         if self._active is None:
             return
-        self._history = self._active.book.history
         self._reader = JournalReader(self.run.journal)
-        self._reader.new()
+        self._history = fold(self._reader.new())  # not the book's: the file may have been replaced
         self._active.book.close()
         self._active.lock.release()
         self._active = None
@@ -115,8 +114,12 @@ class Supervision:
 
     def collect_mail(self) -> None:
         """Record the outcome of a message that was in flight (before the end of the process)."""
-        if self._active is not None:
+        if self._active is None:
+            return
+        try:
             self._world.mail.collect(self._active.book, self._active.config.alerts.wecom)
+        except JournalReplacedError as error:  # at the end of the process: the other runs come next
+            self._say(str(error))
 
     def _round(self) -> None:
         if self._active is None:
@@ -175,18 +178,17 @@ class Supervision:
         owner = self.run.path.stat().st_uid
         if owner != os.getuid():
             return f"belongs to uid {owner}, this supervisor runs as uid {os.getuid()}: left alone"
-        if not self.run.journal.exists():
-            return "is still being created, or was abandoned before its first event"
-        return ""
+        self._history = fold(self._reader.new(), self._history)
+        trouble = journal_trouble(self.run, self._history)
+        return f"left alone: {trouble}" if trouble else ""
 
     def _needs_care(self) -> bool:
         """Judged from a reading that takes no lock and writes nothing."""
-        self._history = fold(self._reader.new(), self._history)
         history = self._history
         asked = self.run.requests.is_dir() and any(self.run.requests.glob("*.json"))
         if asked:
             return True
-        if not history.run or _over(history):
+        if _over(history):
             return False
         watched = read_resolved(self.run.config).metadata.watched
         if not watched:
@@ -254,6 +256,7 @@ class Supervision:
                 self._say(f"cannot be read: {problem}")
 
     def _put_off(self, error: Exception) -> None:
+        self.looked = False  # something is left to do, though nothing is held until then
         wait = min(_BACKOFF_MAX_S, 2.0 ** (self._broken - 1))
         self.due_at = self._world.monotonic() + wait
         where = traceback.extract_tb(error.__traceback__)[-1]
@@ -311,13 +314,14 @@ def _complete(observation: Observation) -> bool:
 
 
 def _judged(history: History, observation: Observation) -> bool:
-    """Whether this generation's failure is in the journal already."""
+    """Whether this generation's failure is in the journal already, or its attempt is not, so that it has no place."""
     for attempt in history.attempts:
         if attempt.number == observation.attempt:
             for generation in attempt.generations:
                 if generation.number == observation.generation:
                     return generation.failure is not None
-    return False
+            return False
+    return True
 
 
 def _judgement(observation: Observation, verdict: Verdict) -> ev.Judged:

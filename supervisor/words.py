@@ -63,6 +63,7 @@ TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "已发 {sent}，待发 {pending}，失败 {failed}",
         ),
         "no-alerts": ("Alerts are not delivered: {why}", "告警未送达：{why}"),
+        "damaged": ("The journal has a damaged line, skipped: {what}", "运行日志有损坏的行，已跳过：{what}"),
         "now": ("Now: {text}", "现在：{text}"),
         "next": ("Next: {text}", "接下来：{text}"),
         "nothing": ("nothing to do", "无事可做"),

@@ -11,12 +11,15 @@ from contract import events as ev
 from contract.config import RunConfig
 from contract.control import Control, read_control, write_control
 from contract.history import AttemptHistory, History
+from contract.layout import RunDir
 from contract.requests import remove_request
-from contract.states import ControlPhase
+from contract.states import ControlPhase, JobState
+from slurm.job import read_job
 from slurm.nodes import list_nodes
 from slurm.queue import Job, QueueClient
 from slurm.request import attempt_tag
 from slurm.submit import Finding, Submitted, find_attempt, submit_attempt
+from supervisor.adapters.rundir import highest_used
 from supervisor.book import Book
 from supervisor.core import actions as do
 from supervisor.core.placement import affordable
@@ -108,6 +111,8 @@ class Hands:
             )
         if known is not None and not self._surely_absent(action.attempt):
             return
+        if known is None:
+            self._forgotten_must_be_over(action.attempt)
         exclude = self._affordable(action.exclude)
         if known is None:
             tag = attempt_tag(self.book.run.run_id, action.attempt)
@@ -134,6 +139,26 @@ class Hands:
         self.book.append(
             ev.SubmitFailed(attempt=action.attempt, reason=answer.reason, permanent=answer.permanent)
         )
+
+    def _forgotten_must_be_over(self, number: int) -> None:
+        """A journal that was restored or damaged may not know an attempt whose job still runs (rule 5)."""
+        run = self.book.run
+        if (used := highest_used(run)) >= number:
+            raise RuntimeError(
+                f"attempt {number} would use the directory of attempt {used} or one before it, "
+                "which the journal does not know"
+            )
+        forgotten = [item for item in range(1, used + 1) if self._attempt(item) is None]
+        jobs = [Job(run=run, attempt=item, job_id=_recorded_id(run, item)) for item in forgotten]
+        for job, seen in ((job, self.queue.look([job])[job.key]) for job in jobs):
+            if seen.state.alive or seen.state is JobState.UNKNOWN:
+                raise RuntimeError(
+                    f"attempt {number} must wait: the journal does not know attempt {job.attempt}, "
+                    f"and its job {job.job_id or '(no number)'} is {seen.state} ({seen.reason})"
+                )
+        if forgotten:
+            names = ", ".join(str(item) for item in forgotten)
+            self.say(f"the journal does not know attempt {names}: their numbers are not used again")
 
     def _affordable(self, exclude: tuple[str, ...]) -> tuple[str, ...]:
         """The exclusions without nodes that are gone (sbatch would refuse them) and without more than the job can spare."""
@@ -285,3 +310,8 @@ class Hands:
             return False
         self._done_at[what] = now
         return True
+
+
+def _recorded_id(run: RunDir, attempt: int) -> str:
+    record = read_job(run, attempt)
+    return record.job_id if record else ""

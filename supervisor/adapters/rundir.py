@@ -77,6 +77,7 @@ class Observer:
             resume_step=resumes.get((attempt, generation)),
             checkpoint=self._try(lambda: self._checkpoints.look(resumes), None),
             requests=tuple(self._try(lambda: read_requests(self._run), [])),
+            used=self._try(lambda: highest_used(self._run), 0),
             usual=dict(self._learned()),
             watched_s=now - self._since,
             running_s=0.0 if self._running_since is None else now - self._running_since,
@@ -178,6 +179,17 @@ def _tail(path: Path) -> list[str]:
 
 def _moved(old: Beat, new: Beat) -> bool:
     return (old.pid, old.sequence) != (new.pid, new.sequence)
+
+
+def highest_used(run: RunDir) -> int:
+    """The highest attempt whose directory shows that it was handed in or ran, whatever the journal says; 0: none."""
+    numbers = sorted((int(name) for name in _names(run.attempts) if name.isdecimal()), reverse=True)
+    return next((number for number in numbers if _used(run.attempt(number))), 0)
+
+
+def _used(place: AttemptDir) -> bool:
+    marks = (place.job, place.claim)
+    return any(mark.exists() for mark in marks) or bool(_names(place.exits)) or any(place.path.glob("go-g*"))
 
 
 def _names(directory: Path) -> list[str]:

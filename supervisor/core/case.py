@@ -38,6 +38,11 @@ class Case:
         return self.generation.failure if self.generation else None
 
     @property
+    def next_attempt(self) -> int:
+        """A number that no attempt has used, also none that the journal has forgotten (restored, damaged)."""
+        return max(self.newest.number if self.newest else 0, self.observation.used) + 1
+
+    @property
     def unborn(self) -> bool:
         """The newest attempt is intended, and whether it was submitted is not recorded."""
         newest = self.newest

@@ -27,6 +27,8 @@ def decide(
     """The actions of this tick, in the order in which they must happen."""
     if not config.metadata.watched:
         return ()
+    if history.lost:  # an empty journal is no ground for a first attempt
+        return (Wait(until=now + config.monitor.unknown_alert_s, reason=f"left alone: {history.lost}"),)
     case = Case(history=history, observation=observation, verdict=verdict, config=config, now=now)
     if not config.supervisor.observe_only:
         return _plan(case)
@@ -70,12 +72,16 @@ def _over(case: Case) -> tuple[Action, ...] | None:
 def _go_on(case: Case) -> tuple[Action, ...]:
     """Keep the run alive: first an attempt that is handed in, then a generation that trains in it."""
     newest = case.newest
+    if newest is not None and newest.ended is None and case.observation.attempt > newest.number:
+        # control.json moves on only when the attempt before is over: the journal has lost that (a backup?).
+        reason = f"attempt {case.observation.attempt} came after it, which the journal does not know"
+        return close(case, reason)
     if newest is not None and newest.ended is None and not case.unborn:
         return _keep_training(case, newest)
     if case.verdict.kind is VerdictKind.UNKNOWN:
         return _unknown(case)  # a run directory that cannot be read is no ground for a submission
     if newest is None:
-        return (Submit(attempt=1, reason="the first attempt"),)
+        return (Submit(attempt=case.next_attempt, reason="the first attempt"),)
     return submit_again(case) if case.unborn else submit_next(case)
 
 

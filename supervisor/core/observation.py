@@ -67,7 +67,7 @@ class Observation:
     generation without a gap; eyes that were shut judge nothing. `running_s`: the same for the job being RUNNING
     (0 while it is not; time in the queue is no delay). `problems`: what could not be read, in words.
     `claim_job`: job that owns the attempt, "" before the claim. `job_lines`: what Slurm wrote into the job's output
-    about its end, read once the job is over.
+    about its end, read once the job is over. `used`: the highest attempt whose directory shows that it was handed in.
     """
 
     attempt: int
@@ -90,6 +90,7 @@ class Observation:
     running_s: float = 0.0
     problems: tuple[str, ...] = ()
     job_lines: tuple[str, ...] = ()
+    used: int = 0
 
     @cached_property
     def workers(self) -> tuple[tuple[NodeSeen, WorkerBeat], ...]:

@@ -42,14 +42,14 @@ def submit_next(case: Case) -> tuple[Action, ...]:
     # Only `resume` makes a run with an ended attempt pending: the old failure is forgiven.
     if case.history.state is RunState.PENDING or failure is None:
         reason = case.history.reason or "the last attempt is over"
-        return (Submit(attempt=newest.number + 1, reason=reason, exclude=excluded(case)),)
+        return (Submit(attempt=case.next_attempt, reason=reason, exclude=excluded(case)),)
     stop = stop_or_go(case.history, failure, case.config)
     return _give_up(case, failure, stop) if stop else _new_attempt(case, failure)
 
 
 def _new_attempt(case: Case, failure: Judged) -> tuple[Action, ...]:
-    number = failure.attempt + 1
-    return _when_due(case, failure, Submit(attempt=number, reason=failure.reason, exclude=excluded(case)))
+    order = Submit(attempt=case.next_attempt, reason=failure.reason, exclude=excluded(case))
+    return _when_due(case, failure, order)
 
 
 def answer_failure(case: Case, failure: Judged) -> tuple[Action, ...]:

@@ -41,6 +41,7 @@ def status(history: History, observation: Observation, verdict: Verdict, now: fl
             "failed": history.alerts_failed,
         },
         "ettr": ettr(history, observation, now),
+        "journal_problems": list(history.damaged),
     }
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from contract import files
 from contract.events import AttemptSubmitted, Event, StateChanged, decode, encode
-from contract.journal import Journal, JournalReader
+from contract.journal import Journal, JournalReader, JournalReplacedError
 
 
 def test_replace_leaves_no_scratch_files(tmp_path: Path) -> None:
@@ -133,3 +133,21 @@ def test_unknown_fields_of_a_newer_version_are_ignored() -> None:
     event = decode(line)
     assert event is not None
     assert event.body == StateChanged(state="running", reason="")
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_journal_replaced_while_written_is_an_error(tmp_path: Path, replaced: bool) -> None:
+    """What is appended to a file without a name is seen by nobody."""
+    path = tmp_path / "journal.jsonl"
+    journal = _journal(path)
+    journal.append(StateChanged(state="running", reason=""))
+    before = path.read_bytes()
+    if replaced:  # as `sed -i` does
+        (tmp_path / "new").write_bytes(before)
+        (tmp_path / "new").rename(path)
+    else:
+        path.unlink()
+    with pytest.raises(JournalReplacedError, match="replaced by another" if replaced else "was removed"):
+        journal.append(StateChanged(state="failed", reason=""))
+    journal.close()
+    assert (path.read_bytes() if replaced else before) == before

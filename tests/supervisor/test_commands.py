@@ -149,7 +149,10 @@ def test_wrong_numbers_and_wrong_files_are_told(place, tmp_path) -> None:
     other = tmp_path / "notes.txt"
     other.write_text("no journal\n")
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "ciuic", "replay", str(other)], capture_output=True, text=True, check=False
+        [sys.executable, "-P", "-m", "ciuic", "replay", str(other)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 1
     assert "is not a journal" in done.stderr

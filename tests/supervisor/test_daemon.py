@@ -18,7 +18,16 @@ from slurm.submit import Submitted, submit_attempt
 from supervisor.demo.robot import Robot
 from tests.standin import expected_losses
 from tests.supervisor.conftest import wait_for
-from tests.supervisor.place import Place, alive, bodies, history, hurt, wait_for_step, workers
+from tests.supervisor.place import (
+    Place,
+    agents,
+    alive,
+    bodies,
+    history,
+    hurt,
+    wait_for_step,
+    workers,
+)
 
 
 @pytest.fixture
@@ -137,3 +146,85 @@ def test_an_overtaken_daemon_ends_and_writes_nothing(place) -> None:
     before = run.journal.read_bytes()
     wait_for_step(run, workers(run)[0].step + 5)
     assert run.journal.read_bytes() == before
+
+
+def test_a_journal_that_is_replaced_is_taken_up_afresh(place) -> None:
+    """`sed -i`, an editor: what we wrote on would be seen by nobody."""
+    run = place.submit("--step-time", "0.05", steps=60)
+    process = place.supervise("--until-done")
+    wait_for(lambda: history(run).newest_checkpoint)
+    aside = run.path / "journal.new"
+    aside.write_bytes(run.journal.read_bytes())
+    aside.rename(run.journal)
+    assert process.wait(60) == 0
+    assert "journal.jsonl was replaced by another file while we wrote it" in place.log.read_text()
+    assert history(run).state == "completed"
+    assert len(bodies(run, ev.SupervisorStarted)) >= 2
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_an_attempt_that_the_journal_has_forgotten_keeps_its_number(place, ended: bool) -> None:
+    """A restored journal knows attempt 1 only. Attempt 2's claim and exits would pass for the new job's."""
+    run = place.submit("--step-time", "0.05", steps=40)
+    process = place.supervise()
+    wait_for_step(run, 12)
+    for number in (1, 2):
+        wait_for(lambda number=number: [*agents(run, number)])
+        wait_for_step(run, 12, attempt=number)
+        if number == 2:
+            process.kill()
+            process.wait()
+        for agent in agents(run, number):
+            os.kill(agent.pid, signal.SIGKILL)
+    wait_for(lambda: not alive(run))
+    lines = run.journal.read_text().splitlines(keepends=True)
+    kind = "attempt-intended" if ended else "attempt-ended"
+    cut = [index for index, line in enumerate(lines) if kind in line][ended]
+    run.journal.write_text("".join(lines[:cut]))
+    claim = run.attempt(2).claim.read_bytes()
+    assert place.supervise("--until-done").wait(60) == 0
+    assert [item.attempt for item in bodies(run, ev.AttemptIntended)] == [1, 3]
+    assert run.attempt(2).claim.read_bytes() == claim
+    assert history(run).state == "completed"
+
+
+def test_a_forgotten_attempt_that_still_runs_is_not_joined_by_another(place) -> None:
+    run, config = place.create("--step-time", "0.05", steps=4000)
+    assert isinstance(submit_attempt(run, config, 1), Submitted)
+    wait_for(lambda: alive(run))
+    place.supervise()
+    wait_for(lambda: "the journal does not know attempt 1" in place.log.read_text())
+    assert not bodies(run, ev.AttemptIntended)
+    assert alive(run) == [1]
+
+
+@pytest.mark.parametrize("how", ["is empty", "is missing", "does not tell"])
+def test_a_lost_journal_is_told_and_nothing_is_done(place, how: str) -> None:
+    run, _ = place.create(steps=10)
+    if how == "is empty":
+        run.journal.write_text("")
+    elif how == "is missing":
+        run.journal.unlink()
+    else:
+        run.journal.write_text("not json\n")
+    assert place.supervise("--once").wait(30) == 0
+    assert f"left alone: journal.jsonl {how}" in place.log.read_text()
+    assert run.journal.exists() is (how != "is missing")
+    facts = place.facts(run)
+    assert (facts["run"], facts["state"]) == (run.run_id, "unknown")
+    assert f"journal.jsonl {how}" in facts["reason"]
+    assert len(facts["journal_problems"]) == (how == "does not tell")
+    story = place.ciuic("explain", run.run_id, "--lang", "en")
+    assert story.returncode == 0
+    assert "Submit" not in story.stdout
+    assert f"journal.jsonl {how}" in story.stdout
+    assert not [*run.attempts.iterdir()]
+
+
+def test_a_damaged_line_is_among_the_facts(place) -> None:
+    run, _ = place.create(steps=10)
+    with run.journal.open("a") as file:
+        file.write("not json\n")
+    facts = place.facts(run)
+    assert (facts["run"], facts["state"]) == (run.run_id, "pending")
+    assert "at byte" in facts["journal_problems"][0]

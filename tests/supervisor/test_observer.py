@@ -199,3 +199,12 @@ def test_a_look_writes_nothing(run, beats) -> None:
     before = sorted((path, path.stat().st_mtime_ns) for path in run.path.rglob("*"))
     Observer(run).look(CONFIG, _job, 1.0)
     assert sorted((path, path.stat().st_mtime_ns) for path in run.path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("mark", ["job.json", "claim", "exits/g0001-n0.json", "go-g0001.json"])
+def test_the_highest_attempt_that_was_used_is_seen(run, mark: str) -> None:
+    assert Observer(run).look(CONFIG, _job, 0.0).used == 0
+    run.attempt(5).submission.mkdir(parents=True)  # nothing was handed in yet
+    (run.attempt(3).path / mark).parent.mkdir(parents=True)
+    (run.attempt(3).path / mark).touch()
+    assert Observer(run).look(CONFIG, _job, 0.0).used == 3

@@ -58,6 +58,29 @@ def test_the_first_attempt() -> None:
     assert only(act(fold_of(events(BEGUN[0])), empty), do.Submit).attempt == 1
 
 
+def test_a_new_number_is_past_every_used_one_and_a_retried_submission_keeps_its_own() -> None:
+    """A restored journal does not know what attempts/0003 was."""
+    empty = Observation(attempt=0, generation=0, job=JobLook(state=JobState.GONE), used=3)
+    assert only(act(fold_of(events(BEGUN[0])), empty), do.Submit).attempt == 4
+    over = ev.AttemptEnded(attempt=1, job_state="ended_failed", reason="")
+    assert only(act(history(failure(), over), seen(used=3)), do.Submit).attempt == 4
+    assert only(act(history(failure(), over), seen(used=1)), do.Submit).attempt == 2
+    assert only(act(history(over), seen(used=3)), do.Submit).attempt == 4
+    again = ev.SubmitFailed(attempt=1, reason="time-out", permanent=False)
+    assert only(act(fold_of(events(*BEGUN[:2], again)), seen(used=3)), do.Submit).attempt == 1
+
+
+def test_an_attempt_with_a_forgotten_successor_is_over() -> None:
+    later = seen(attempt=2, control=control(attempt=2), used=2)
+    assert only(act(history(), later), do.CloseAttempt).attempt == 1
+
+
+def test_a_lost_journal_is_no_ground_for_an_attempt() -> None:
+    past = replace(fold_of([]), lost="journal.jsonl is empty")
+    empty = Observation(attempt=0, generation=0, job=JobLook(state=JobState.GONE))
+    assert names(act(past, empty)) == ["Wait"]
+
+
 def test_in_place_tells_first_and_acts_last() -> None:
     actions = failed(failure())
     assert names(actions) == ["Tell", "SetState", "Prepare"]

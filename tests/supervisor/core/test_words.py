@@ -159,6 +159,19 @@ def test_recovered_once_every_worker_has_done_a_new_step() -> None:
     slow = (node(0, generation=2), node(1, worker(1, step=8), generation=2))
     assert recovered(past, later(nodes=slow), NOW) is None
     assert recovered(past, later(nodes=(node(0, generation=2), bare(1, generation=2))), NOW) is None
+
+
+def test_a_program_without_a_page_has_recovered_when_it_runs_on() -> None:
+    """Else its second failure would be folded into the first, and nobody told."""
+    past = history(failure(), ev.GenerationIntended(attempt=1, generation=2, members=("n0", "n1"), reason=""))
+
+    def mute(idle_s: float):
+        workers = [worker(rank, phase=Phase.UNKNOWN, step=0, idle_s=idle_s) for rank in (0, 1)]
+        nodes = tuple(node(rank, workers[rank], generation=2) for rank in (0, 1))
+        return seen(*nodes, generation=2, resume_step=None)
+
+    assert recovered(past, mute(61.0), NOW) is not None
+    assert recovered(past, mute(5.0), NOW) is None
     assert recovered(history(), later(), NOW) is None
     assert recovered(history(*PAST, failure(generation=2)), later(), NOW) is None, "it failed again at once"
     assert recovered(history(failure()), seen(), NOW) is None, "the generation that failed"
@@ -211,6 +224,7 @@ def test_status_has_the_promised_keys() -> None:
         "newest_checkpoint",
         "alerts",
         "ettr",
+        "journal_problems",
     ]
     assert facts["newest_checkpoint"] == {"step": 8, "path": "c", "valid": True}
     (attempt,) = facts["attempts"]
