@@ -45,6 +45,7 @@ slurm-start-node: ## make slurm-start-node NODE=n2: bring the node back
 
 test: $(STAMP) ## what fits 25 minutes on two cores; says what it skipped
 	@$(BIN)/python -P -m pytest -m "not slow"
+	@echo "left out: the tests marked slow (minutes of Slurm's own time-outs); make test-full runs them"
 
 test-quick: $(STAMP) ## pure decisions and small files, under 2 minutes
 	@$(BIN)/python -P -m pytest -m "quick"

@@ -29,8 +29,12 @@ echo "setup: installing pinned packages (a minute or two)"
 pip setuptools ninja torch
 pip -e '.[train,dev]'
 echo "setup: building DeepSpeed's CPU operators once"
-export TORCH_EXTENSIONS_DIR="$PWD/$VENV/share/ciuic/torch_extensions"
+TORCH_EXTENSIONS_DIR=$("$VENV/bin/python" -c 'import sys; print(sys.prefix)')/share/ciuic/torch_extensions
+export TORCH_EXTENSIONS_DIR
 quietly "$VENV/bin/python" -P -m trainer.ops
-echo "setup: preparing the small corpus (Python's standard library) in data/stdlib"
-quietly "$VENV/bin/ciuic" trainer prepare-data data/stdlib --stdlib --cap-mb 8
+# Kept when it is there: another Python's library is another corpus, and runs may depend on this one.
+if [ ! -f data/stdlib/index.json ]; then
+  echo "setup: preparing the small corpus (Python's standard library) in data/stdlib"
+  quietly "$VENV/bin/ciuic" trainer prepare-data data/stdlib --stdlib --cap-mb 8
+fi
 echo "setup: ready after $((SECONDS - started)) s"
