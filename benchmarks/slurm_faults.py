@@ -106,7 +106,7 @@ def measure(cluster: Cluster, name: str, spares: int, fault: faults.Fault, tries
 def table(cases: list[Case], tries: int) -> str:
     made_by = (
         f"`python -P benchmarks/slurm_faults.py --tries {tries}`: Slurm 22.05 with four node daemons on "
-        f"{os.cpu_count()} cores, the stand-in program on two nodes with steps of 0.1 s, default limits, medians. "
+        f"{os.cpu_count()} cores, the stand-in program on two nodes with steps of 0.1 s, default limits; medians over the tries, one value where there was one. "
         "The wait in the queue is the scheduler's and stands apart."
     )
     lines = [

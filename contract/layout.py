@@ -9,6 +9,12 @@ _METRICS = re.compile(r"a(\d{4,})-g(\d{4,})\.jsonl\Z")
 RUN_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}\Z")
 
 
+def by_number(name: str) -> tuple[tuple[int, int | str], ...]:
+    """Sort key for names of nodes and files: `n9` before `n10`, task 2 before task 10."""
+    parts = [part for part in re.split(r"(\d+)", name) if part]
+    return tuple((0, int(part)) if part.isdecimal() else (1, part) for part in parts)
+
+
 def tag(attempt: int, generation: int) -> str:
     """`a0001-g0002`, the mark of fencing in every name that a generation writes."""
     return f"a{attempt:04d}-g{generation:04d}"

@@ -6,12 +6,33 @@ from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any
 
+from contract.events import Judged
 from supervisor.core.observation import NodeSeen, Observation
 from supervisor.core.verdict import Verdict
 
 NODES = 24
 EXITS = 64
 WORKERS = 16
+
+
+def judgement(observation: Observation, verdict: Verdict) -> Judged:
+    """The journal's event for this verdict, with what it rests on."""
+    limits: Mapping[str, object] = plain(verdict.limits)
+    return Judged(
+        attempt=observation.attempt,
+        generation=observation.generation,
+        verdict=verdict.kind,
+        cause=verdict.cause,
+        reason=verdict.reason,
+        step=verdict.step,
+        signature=verdict.signature,
+        suspects=verdict.suspects,
+        nodes=verdict.nodes,
+        detected_s=verdict.detected_s,
+        lines=verdict.lines,
+        observation=bounded(observation, verdict),
+        limits=limits,
+    )
 
 
 def bounded(observation: Observation, verdict: Verdict) -> dict[str, Any]:

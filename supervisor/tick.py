@@ -5,7 +5,7 @@ Nothing that a decision needs lives here only: this object can be thrown away at
 
 import os
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from supervisor.core.judge import judge
 from supervisor.core.observation import JobLook, Observation
 from supervisor.core.verdict import Verdict
 from supervisor.mail import Mail
-from supervisor.record import bounded, plain
+from supervisor.record import judgement
 
 _BACKOFF_MAX_S = 60.0
 _TELL_AFTER = 3  # rounds that broke in a row before people are told
@@ -216,7 +216,7 @@ class Supervision:
         verdict = judge(observation, book.history, active.config, now)
         self._tell_the_log(active, observation, verdict)
         if verdict.failed and not _judged(book.history, observation):
-            book.append(_judgement(observation, verdict))
+            book.append(judgement(observation, verdict))
         recovered = recovery.recovered(book.history, observation, now)
         if recovered is not None:
             book.append(recovered)
@@ -322,22 +322,3 @@ def _judged(history: History, observation: Observation) -> bool:
                     return generation.failure is not None
             return False
     return True
-
-
-def _judgement(observation: Observation, verdict: Verdict) -> ev.Judged:
-    limits: Mapping[str, object] = plain(verdict.limits)
-    return ev.Judged(
-        attempt=observation.attempt,
-        generation=observation.generation,
-        verdict=verdict.kind,
-        cause=verdict.cause,
-        reason=verdict.reason,
-        step=verdict.step,
-        signature=verdict.signature,
-        suspects=verdict.suspects,
-        nodes=verdict.nodes,
-        detected_s=verdict.detected_s,
-        lines=verdict.lines,
-        observation=bounded(observation, verdict),
-        limits=limits,
-    )

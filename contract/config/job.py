@@ -92,11 +92,5 @@ class Job(Section):
 
 
 class Node(Section):
-    transparent_hugepages: Literal["check", "never", "leave"] = "check"
-    """`check` reports the setting, `never` asks the prolog to switch it off, `leave` does not look."""
     interface: str = ""
     """Network interface for the process group, for example `ib0`; "" chooses (`ciuic tune --explain` says which and why)."""
-    stage: str = ""
-    """Directory on the node's own disk for copies of the data; "" reads from the source."""
-    preflight: bool = True
-    """Check the node before training: run directory writable, memory, GPU count."""

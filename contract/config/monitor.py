@@ -1,6 +1,6 @@
-"""[monitor] and [profile]: how progress is watched, and what is recorded."""
+"""[monitor]: how progress is watched."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -36,10 +36,3 @@ class Monitor(Section):
     """A node whose beat stands still for so long, while others move, counts as lost."""
     unknown_alert_s: Annotated[float, Field(ge=10, le=86_400)] = 300.0
     """After so long without a reliable answer (queue or file system silent) people are told. Nothing is killed."""
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Level of the workers' log; rank 0 as set, other ranks at least `warning`."""
-
-
-class Profile(Section):
-    every_steps: Annotated[int, Field(ge=0)] = 0
-    """Take a profile each so many steps; 0 never."""

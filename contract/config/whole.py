@@ -11,7 +11,7 @@ from contract.config.data import Data
 from contract.config.deepspeed import DeepSpeed
 from contract.config.job import Job, Node
 from contract.config.model import Model
-from contract.config.monitor import Monitor, Profile
+from contract.config.monitor import Monitor
 from contract.config.numerics import Numerics
 from contract.config.optimizer import Optimizer
 from contract.config.precision import Precision
@@ -37,7 +37,6 @@ class RunConfig(Section):
     deepspeed: DeepSpeed = Field(default_factory=DeepSpeed)
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
     monitor: Monitor = Field(default_factory=Monitor)
-    profile: Profile = Field(default_factory=Profile)
     supervisor: Supervisor = Field(default_factory=Supervisor)
     alerts: Alerts = Field(default_factory=Alerts)
 

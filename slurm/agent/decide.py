@@ -1,6 +1,5 @@
 """What an agent does next. Pure: everything that it rests on is in the situation, the time included."""
 
-import re
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,6 +8,7 @@ from typing import assert_never
 
 from contract.beat import Beat
 from contract.control import Control, Go
+from contract.layout import by_number
 from contract.states import ControlPhase, ExitCode
 
 TOGETHER_S = 600.0  # how long a finished agent waits for the others, from the first that is done
@@ -151,12 +151,6 @@ def done_code(codes: tuple[int, ...]) -> int | None:
     if any(code not in {ExitCode.FINISHED, ExitCode.SAVED} for code in codes):
         return None
     return ExitCode.SAVED if ExitCode.SAVED in codes else ExitCode.FINISHED
-
-
-def by_number(node: str) -> tuple[tuple[int, int | str], ...]:
-    """Sort key of node names: `n9` before `n10`, task 2 before task 10."""
-    parts = [part for part in re.split(r"(\d+)", node) if part]
-    return tuple((0, int(part)) if part.isdecimal() else (1, part) for part in parts)
 
 
 def _thrown_out(now: Situation) -> Leave | None:

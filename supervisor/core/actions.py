@@ -1,6 +1,5 @@
 """What the supervisor can do. A closed union; the shell carries each out, intent journalled first."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from contract.events import AlertQueued
@@ -109,4 +108,3 @@ class Wait:
 Action = (
     Submit | Prepare | Go | SaveAndLeave | Cancel | CloseAttempt | SetBounds | SetState | Answer | Tell | Wait
 )
-Texts = Mapping[str, str]

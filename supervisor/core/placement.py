@@ -1,9 +1,8 @@
 """Which nodes carry the next generation, or are kept out of the next attempt. Node blame is soft (rule 13)."""
 
-import re
-
 from contract.events import Judged
 from contract.history import History
+from contract.layout import by_number
 from contract.states import AgentPhase, Cause, JobState, VerdictKind
 from supervisor.core.case import Case
 
@@ -73,12 +72,6 @@ def affordable(
             kept.append(node)
             left -= costs
     return tuple(kept)
-
-
-def by_number(node: str) -> tuple[tuple[int, int | str], ...]:
-    """Sort key of node names: `n9` before `n10`."""
-    parts = [part for part in re.split(r"(\d+)", node) if part]
-    return tuple((0, int(part)) if part.isdecimal() else (1, part) for part in parts)
 
 
 def _in_place_allowed(case: Case, failure: Judged) -> bool:

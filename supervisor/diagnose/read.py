@@ -6,7 +6,6 @@ import contextlib
 import gzip
 import io
 import lzma
-import re
 import sys
 import tarfile
 import zipfile
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
+from contract.layout import by_number
 from supervisor.diagnose.own import is_record, own_logs, record_lines
 
 BLOCK = 1 << 20
@@ -47,7 +47,6 @@ _NOT_LOGS = frozenset(
     ]
 )
 _UNPACKED = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile)
-_SPLIT = re.compile(r"(\d+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,11 +99,6 @@ def _walked(path: Path) -> Iterator[Path]:
                 yield from _walked(file) if own is None else own
         elif file.is_file() and file.suffix.lower() not in _NOT_LOGS:
             yield file
-
-
-def by_number(name: str) -> tuple[tuple[int, int | str], ...]:
-    """rank_2 before rank_10."""
-    return tuple((0, int(part)) if part.isdecimal() else (1, part) for part in _SPLIT.split(name) if part)
 
 
 def _file(path: Path) -> Iterator[Source | Problem]:

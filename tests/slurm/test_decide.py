@@ -7,6 +7,7 @@ import pytest
 
 from contract.beat import Beat
 from contract.control import Control, Go
+from contract.layout import by_number
 from contract.states import AgentPhase, ControlPhase
 from slurm.agent.decide import (
     SPARES_GRACE_S,
@@ -20,7 +21,6 @@ from slurm.agent.decide import (
     Stage,
     Start,
     Wait,
-    by_number,
     decide,
 )
 

@@ -20,7 +20,8 @@ from supervisor.core.judge import judge
 from supervisor.core.observation import JobLook, Observation
 from supervisor.core.recovery import news, recovered
 from supervisor.core.unpack import observation_from
-from tests.supervisor.core.world import judged, small_config
+from supervisor.record import judgement
+from tests.supervisor.core.world import small_config
 
 FILES = sorted((Path(__file__).parents[2] / "scenarios").glob("*.json"))
 
@@ -73,7 +74,7 @@ class Scenario:
             self.add(body)
         verdict = judge(self.observation, self.history, self.config, self.now)
         if verdict.failed and not self.known_failure():
-            self.add(judged(self.observation, verdict))
+            self.add(judgement(self.observation, verdict))
         found = recovered(self.history, self.observation, self.now)
         if found is not None:
             self.add(found)

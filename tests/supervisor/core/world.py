@@ -20,6 +20,7 @@ from supervisor.core.judge import judge
 from supervisor.core.observation import CheckpointLook, JobLook, NodeSeen, Observation
 from supervisor.core.recovery import news, recovered
 from supervisor.core.verdict import Verdict
+from supervisor.record import judgement
 
 SAVE_EVERY = 4
 
@@ -432,7 +433,7 @@ class World:
             self.append(body)
         verdict = judge(observation, self.history, self.config, self.wall)
         if verdict.failed and not self._judged(observation):
-            self.append(judged(observation, verdict))
+            self.append(judgement(observation, verdict))
         found = recovered(self.history, observation, self.wall)
         if found is not None:
             self.append(found)
@@ -613,23 +614,6 @@ class World:
 
     def kinds(self) -> list[str]:
         return [type(event.body).__name__ for event in self.journal]
-
-
-def judged(observation: Observation, verdict: Verdict) -> ev.Judged:
-    return ev.Judged(
-        attempt=observation.attempt,
-        generation=observation.generation,
-        verdict=verdict.kind,
-        cause=verdict.cause,
-        reason=verdict.reason,
-        step=verdict.step,
-        signature=verdict.signature,
-        suspects=verdict.suspects,
-        nodes=verdict.nodes,
-        detected_s=verdict.detected_s,
-        lines=verdict.lines,
-        limits=dict(verdict.limits),
-    )
 
 
 def training(world: World) -> bool:

@@ -12,12 +12,12 @@ import pytest
 from typer import Typer
 from typer.testing import CliRunner
 
+from contract.layout import by_number
 from contract.states import Cause
 from supervisor.commands_diagnose import diagnose as command
 from supervisor.diagnose.catalogue import load
 from supervisor.diagnose.lines import clean, parse, pieces
-from supervisor.diagnose.live import explain_lines
-from supervisor.diagnose.read import Problem, blocks, by_number, sources
+from supervisor.diagnose.read import Problem, blocks, sources
 from supervisor.diagnose.run import diagnose
 from supervisor.diagnose.scan import gate_of, scan
 from supervisor.diagnose.stamps import find_stamp
@@ -137,15 +137,6 @@ def test_blocks_end_with_lines():
     found = list(blocks(io.BytesIO(data)))
     assert b"".join(found) == data
     assert all(block.endswith(b"\n") for block in found[:-1])
-
-
-def test_live_lines():
-    catalogue = load()
-    gate = gate_of(catalogue)
-    cause, name, sentence = explain_lines(OOM.splitlines(), catalogue, gate)
-    assert (cause, name) == (Cause.GPU_OOM, "cuda-out-of-memory")
-    assert "CUDA out of memory" in sentence
-    assert explain_lines(["all is well"], catalogue, gate) is None
 
 
 @pytest.mark.parametrize(
