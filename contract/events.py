@@ -112,7 +112,8 @@ class Judged(Body):
     """A verdict that is not healthy, with what it rests on, so that it can be judged again (rule 2).
 
     `detected_s`: seconds between the event on the node and the verdict, where the agent's clock tells.
-    `signature` identifies the failure for "the same again" (cause, exception, place); `step` is where.
+    `signature` identifies the failure for "the same again" (cause, exception, place); `step` is where. `entry` is the
+    failure's name in the catalogue, "" where no words or exit code tell.
     """
 
     attempt: int
@@ -128,6 +129,7 @@ class Judged(Body):
     lines: tuple[str, ...] = ()
     observation: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, Any] = field(default_factory=dict)
+    entry: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,7 @@ def judgement(observation: Observation, verdict: Verdict) -> Judged:
         reason=verdict.reason,
         step=verdict.step,
         signature=verdict.signature,
+        entry=verdict.entry,
         suspects=verdict.suspects,
         nodes=verdict.nodes,
         detected_s=verdict.detected_s,

@@ -17,10 +17,14 @@ from supervisor.core.observation import CheckpointLook
 from supervisor.core.phrases import CAUSES, FIXES, word
 from supervisor.core.rollback import jumped_window
 from supervisor.core.text import cut, duration, one_line
+from supervisor.diagnose.live import known_entry
 
 _TEXT_BYTES = 1900  # the robot takes 2,048; a mark and a note may be added on the way out
 _PLANNED = frozenset({Cause.TIME_LIMIT, Cause.PREEMPTED})
 _LANGUAGES = ("zh", "en")
+_OUR_ADVICE = frozenset(
+    {Cause.NAN, Cause.CHECKPOINT}
+)  # our own settings and commands say more than the catalogue
 _WAYS: Mapping[str, tuple[str, str]] = {
     "in-place": ("原地重启（第 {g} 次启动），{c}", "restart in place (generation {g}), {c}"),
     "attempt": ("换一个新作业（第 {a} 次提交），{c}", "a new job (attempt {a}), {c}"),
@@ -343,11 +347,16 @@ def _doing(failure: Judged, way: str, checkpoint: CheckpointLook | None, languag
 
 
 def _fix(failure: Judged, language: str) -> str:
+    entry = known_entry(failure.entry)
+    if entry is not None and failure.cause not in _OUR_ADVICE:
+        return entry.zh if language == "zh" else entry.en
     return word(FIXES, failure.cause if failure.cause in FIXES else "", language)
 
 
 def _last_line(failure: Judged) -> str:
-    return one_line(next((line for line in reversed(failure.lines) if line.strip()), ""), 400)
+    """What the suspect said last; several lines where nobody knows what they mean."""
+    said = [one_line(line, 400) for line in failure.lines if line.strip()]
+    return "\n".join(said[-4:] if failure.cause == Cause.UNEXPLAINED else said[-1:])
 
 
 def _evidence(history: History, config: RunConfig, attempt: int) -> str:

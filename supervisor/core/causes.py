@@ -3,56 +3,27 @@
 import re
 import signal
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from contract.states import Cause, ExitCode
 from supervisor.core.text import one_line
+from supervisor.diagnose.catalogue import Entry, Tier, load
+from supervisor.diagnose.live import diagnose_lines
+from supervisor.diagnose.own import end_lines
 
-# The last line of a Python traceback, as it is printed.
-_EXCEPTION = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit|Warning|Failure))(?::\s.*)?$")
+# What was raised, as the catalogue's reading gives it: the class, perhaps with its module, then the message.
+_RAISED = re.compile(
+    r"((?:\w+\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Failure)|timeout))(?::\s|\s*$)"
+)
 # The trainer's words for a rank that another one looked for in vain.
 _ABSENT = re.compile(r"\brank (\d+(?:, \d+)*) (?:did not come|is there more than once)")
 _OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"})
-
-# First match wins, on the exception and then on the last lines. The whole catalogue comes with its own issue.
-_RULES: tuple[tuple[Cause, re.Pattern[str]], ...] = tuple(
-    (cause, re.compile(pattern, re.IGNORECASE))
-    for cause, pattern in (
-        (Cause.GPU_OOM, r"CUDA out of memory|OutOfMemoryError|HIP out of memory|CUDA error: out of memory"),
-        (
-            Cause.HOST_OOM,
-            r"\bMemoryError\b|Cannot allocate memory|oom-kill|DefaultCPUAllocator: can't allocate",
-        ),
-        (Cause.DISK_FULL, r"No space left on device|\bENOSPC\b|Disk quota exceeded|\bEDQUOT\b"),
-        (Cause.PORT, r"Address already in use|\bEADDRINUSE\b"),
-        (Cause.RENDEZVOUS, r"\bRendezvousError\b"),
-        (
-            Cause.COMM_TIMEOUT,
-            (
-                r"Watchdog caught collective operation timeout|(?:NCCL|gloo|collective).{0,80}tim(?:ed|e)[ -]?out"
-                r"|Timed out waiting \d+ ?ms for (?:recv|send)|Wait timeout|DistStoreError.{0,80}timed out"
-            ),
-        ),
-        (
-            Cause.COMM_PEER,
-            (
-                r"Connection closed by peer|failed to recv, got 0 bytes|Connection reset by peer|Broken pipe.{0,80}(?:gloo|nccl)|socket closed"
-                r"|remote process exited|NCCL communicator was aborted|gloo.{0,200}(?:refused|closed|reset|broken)"
-                r"|(?:ConnectionResetError|ConnectionAbortedError|BrokenPipeError)\b"
-            ),
-        ),
-        (Cause.GPU_HARDWARE, r"uncorrectable ECC|Xid .{0,20}: (?:48|63|64|74|79|94|95)\b|fallen off the bus"),
-        (Cause.GPU_ERROR, r"CUDA error:|CUDNN_STATUS_|CUBLAS_STATUS_|device-side assert"),
-        (
-            Cause.FILESYSTEM,
-            r"Stale file handle|Transport endpoint is not connected|Input/output error|Read-only file",
-        ),
-        (
-            Cause.IMPORT,
-            r"\b(?:ModuleNotFoundError|ImportError)\b|cannot open shared object file|undefined symbol",
-        ),
-        (Cause.DATALOADER, r"DataLoader worker .{0,80}(?:exited unexpectedly|is killed)"),
-    )
-)
+# Exit codes with a meaning (contract.states.ExitCode) need no words: the entry, and the sentence's beginning.
+_CODES = {
+    ExitCode.CONFIG: ("ciuic-config", "refused its configuration"),
+    ExitCode.REFUSED: ("ciuic-refused-checkpoint", "refused to train"),
+    ExitCode.NUMERICS: ("ciuic-numerics", "found numbers that are not finite"),
+}
 # Causes that lie outside the program. Coming back at the same step proves nothing (rule 10).
 _OF_THE_NODE = frozenset(
     {
@@ -94,36 +65,46 @@ class End:
 class Explained:
     """`what` completes "rank 3 on node-1 …". `signature` is "" for what can never be deterministic.
 
-    `accused`: ranks that the message names as the cause, where they are others than the one that ended.
+    `entry`: the catalogue's name for it. `victim`: it suffers from somebody else's failure. `accused`: ranks that
+    the message names as the cause, where they are others than the one that ended.
     """
 
     cause: Cause
     what: str
     signature: str
+    entry: str = ""
+    victim: bool = False
     accused: tuple[int, ...] = ()
 
 
 def explain(end: End) -> Explained:
-    """Why this worker ended. Its own words first, then the code."""
-    end = _with_own_words(end)
-    text = _words(end)
-    if end.code == ExitCode.CONFIG:
-        return _explained(Cause.CONFIG, end, f"refused its configuration: {_last(end) or 'exit code 78'}")
-    if end.code == ExitCode.REFUSED:
-        return _explained(Cause.CHECKPOINT, end, f"refused to train: {_last(end) or 'exit code 77'}")
-    if end.code == ExitCode.NUMERICS:
-        return _explained(
-            Cause.NAN, end, f"found numbers that are not finite: {_last(end) or 'exit code 65'}"
-        )
+    """Why this worker ended. The record's code first where it has a meaning, then what its words say."""
+    return _explain(replace(end, node="", ended_s=0.0, age_s=None))
+
+
+@lru_cache(maxsize=20_000)
+def _explain(end: End) -> Explained:
+    if end.code in _CODES:
+        name, what = _CODES[ExitCode(end.code)]
+        last = _last(end) or f"exit code {end.code}"
+        return _explained(load().named(name), end, f"{what}: {last}")
     if end.code < 0 and from_outside(end.code):
-        return Explained(cause=Cause.SIGNAL, what=f"was killed by {signal_name(end.code)}", signature="")
-    cause = next((cause for cause, pattern in _RULES if pattern.search(text)), None)
-    if cause is None:
-        cause = Cause.SIGNAL if end.code < 0 else Cause.TRACEBACK if end.exception_type else Cause.UNEXPLAINED
+        what = f"was killed by {signal_name(end.code)}"
+        return Explained(cause=Cause.SIGNAL, what=what, signature="", entry="exit-killed")
+    lines = end_lines(
+        rank=end.rank,
+        code=end.code,
+        words=end.lines,
+        exception=_own_words(end),
+        where=f"step {end.step}, {end.phase}",
+    )
+    found = diagnose_lines(tuple(lines))
+    end = _with_own_words(end, found.text)
     how = f"was killed by {signal_name(end.code)}" if end.code < 0 else f"failed with exit code {end.code}"
-    last = _last(end)
-    found = _explained(cause, end, f"{how}: {last}" if last else how)
-    return replace(found, accused=_accused(text)) if cause is Cause.RENDEZVOUS else found
+    last = _last(end, found.text if found.cause not in {Cause.UNEXPLAINED, Cause.SIGNAL} else "")
+    accused = _accused(found.text) if found.cause is Cause.RENDEZVOUS else ()
+    explained = _explained(found.entry, end, f"{how}: {last}" if last else how)
+    return replace(explained, accused=accused, victim=found.entry.tier is Tier.VICTIM and not accused)
 
 
 def _accused(text: str) -> tuple[int, ...]:
@@ -155,36 +136,34 @@ def normalised(text: str) -> str:
     return re.sub(r"\d+(?:\.\d+)*", "#", one_line(text, 200))
 
 
-def _explained(cause: Cause, end: End, what: str) -> Explained:
+def _explained(entry: Entry, end: End, what: str) -> Explained:
     """A failure of the program: cause, kind of exception, place and last line say whether it is the same again."""
     kind = end.exception_type or (signal_name(end.code) if end.code < 0 else f"exit {end.code}")
-    words = "|".join((cause, kind, normalised(end.exception_text.strip().split("\n")[-1])))
-    return Explained(cause=cause, what=what, signature=words if deterministic_kind(cause, words) else "")
+    words = "|".join((entry.cause, kind, normalised(end.exception_text.strip().split("\n")[-1])))
+    signature = words if deterministic_kind(entry.cause, words) else ""
+    return Explained(cause=entry.cause, what=what, signature=signature, entry=entry.name)
 
 
-def _with_own_words(end: End) -> End:
-    """A program that does not write its exception into the page prints it: take it from its last traceback."""
-    if end.exception_type or not any(
-        line.startswith("Traceback (most recent call last)") for line in end.lines
-    ):
-        return end
-    found = next((match for line in reversed(end.lines) if (match := _EXCEPTION.match(line))), None)
+def _with_own_words(end: End, text: str) -> End:
+    """A program that does not write its exception into the page prints it: take it from what was read."""
+    found = None if end.exception_type else _RAISED.match(text)
     if found is None:
         return end
-    return replace(end, exception_type=found[1].rpartition(".")[2], exception_text=found[0])
+    return replace(end, exception_type=found[1].rpartition(".")[2], exception_text=text)
 
 
-def _words(end: End) -> str:
-    own = f"{end.exception_type}: {end.exception_text}" if end.exception_type else ""
-    # Lines explain only what has no exception of its own: they are full of other things.
-    return own or "\n".join(end.lines)
+def _own_words(end: End) -> str:
+    """The exception as Python prints it. Its text may begin with its type already."""
+    if not end.exception_type or end.exception_text.startswith(end.exception_type):
+        return end.exception_text if end.exception_type else ""
+    return f"{end.exception_type}: {end.exception_text}"
 
 
-def _last(end: End) -> str:
-    """The last line of the exception, else of the output."""
+def _last(end: End, said: str = "") -> str:
+    """The last line of the exception, else the decisive line, else the last of the output."""
     if end.exception_type:
         text = end.exception_text.strip().split("\n")[-1]
         if end.exception_type not in text:
             text = f"{end.exception_type}: {text}" if text else end.exception_type
         return one_line(text)
-    return one_line(next((line for line in reversed(end.lines) if line.strip()), ""))
+    return one_line(said or next((line for line in reversed(end.lines) if line.strip()), ""))

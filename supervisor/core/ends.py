@@ -101,7 +101,7 @@ def _unsettled(look: Look, failed: list[End]) -> bool:
         for item in failed
     ):
         return True
-    if not all(explain(item).cause.names_a_peer for item in failed):
+    if not all(explain(item).victim for item in failed):
         return False
     if any(not look.is_fresh(seen) and not _left(seen) for seen in look.member_nodes):
         return True  # a silent node is the likelier cause; the rule for nodes decides
@@ -137,6 +137,7 @@ def _crashed(look: Look, failed: list[End]) -> Verdict:
         nodes=tuple(dict.fromkeys(nodes)),
         step=end.step,
         signature=why.signature,
+        entry=why.entry,
         detected_s=max(0.0, end.age_s or 0.0),
         lines=end.lines[-8:] or ((end.exception_text,) if end.exception_text else ()),
         limits={"record_s": _RECORD_S, "exit_code": end.code, "phase": end.phase, "what": why.what},
@@ -158,12 +159,12 @@ def _first_on_node(failed: list[End]) -> End:
     close = [item for item in recorded if item.ended_s <= begun + _TOGETHER_S]
     # A signal from outside that has no record yet is sooner than its victims' words when the beats say so.
     close += [item for item in failed if not item.recorded and from_outside(item.code)]
-    return min(close, key=lambda item: (explain(item).cause.names_a_peer, item.ended_s, item.rank))
+    return min(close, key=lambda item: (explain(item).victim, item.ended_s, item.rank))
 
 
 def _culprits(look: Look, firsts: list[tuple[End, Explained]]) -> list[tuple[End, Explained]]:
     """Across nodes: who blames nobody beats who blames a peer, then who was first; a tie names all."""
-    own = [pair for pair in firsts if not pair[1].cause.names_a_peer] or firsts
+    own = [pair for pair in firsts if not pair[1].victim] or firsts
     oldest = max(pair[0].age_s or 0.0 for pair in own)
     tied = [pair for pair in own if (pair[0].age_s or 0.0) >= oldest - look.config.monitor.beat_s]
     return sorted(tied, key=lambda pair: (-(pair[0].age_s or 0.0), pair[0].rank))

@@ -22,6 +22,8 @@ from supervisor.core.nodes import (
     judge_taken,
 )
 from supervisor.core.observation import Observation
+from supervisor.core.phrases import CAUSES, word
+from supervisor.core.text import one_line
 from supervisor.core.verdict import Verdict
 
 _WHY_ENDED: Mapping[JobState, tuple[Cause, str]] = MappingProxyType(
@@ -113,8 +115,12 @@ def _ended_unexplained(look: Look, said: str) -> Verdict:
             return Verdict(kind=VerdictKind.COMPLETED, reason=reason, step=observation.step)
     told = explain_job(observation.job_lines)
     if told is not None:
-        verdict = _ended(look, told.cause, f"{told.what}: {said}")
-        return replace(verdict, nodes=told.nodes, lines=observation.job_lines)
+        words = one_line(told.text)
+        verdict = _ended(
+            look, told.cause, f"{word(CAUSES, told.cause, 'en')}, as Slurm wrote ({words}): {said}"
+        )
+        nodes = (told.blame_node,) if told.blame_node else ()
+        return replace(verdict, nodes=nodes, lines=observation.job_lines, entry=told.entry.name)
     ours = [seen for seen in observation.nodes if seen.beat and seen.beat.attempt == observation.attempt]
     dead = tuple(
         seen.node for seen in ours if seen.alive is False and seen.beat and seen.beat.done_code is None

@@ -23,7 +23,8 @@ class Verdict:
     """`reason` is one English sentence with the numbers that it rests on; `limits` are those numbers.
 
     `suspects` are ranks and `nodes` node names, the most suspicious first. `signature` identifies the failure
-    for "the same again"; `step` is where it happened (-1: before any step). `detected_s`: seconds between what
+    for "the same again"; `entry` is the catalogue's name for it, "" where no words or code tell. `step` is where it
+    happened (-1: before any step). `detected_s`: seconds between what
     happened and this look, as far as the agents' clocks tell. `lines`: last words of the suspect, for people.
     """
 
@@ -34,6 +35,7 @@ class Verdict:
     nodes: tuple[str, ...] = ()
     step: int = -1
     signature: str = ""
+    entry: str = ""
     detected_s: float = 0.0
     lines: tuple[str, ...] = ()
     limits: Mapping[str, Any] = field(default_factory=dict)

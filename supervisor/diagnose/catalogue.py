@@ -62,6 +62,19 @@ class Tier(StrEnum):
     SUCCESS = "success"  # the job came to its end
 
 
+class Retry(StrEnum):
+    """Whether the same run may be started again as it is."""
+
+    YES = "yes"
+    ONCE = "once"  # chance may have caused it; twice, and it is no chance
+    NO = "no"
+
+    @property
+    def again(self) -> bool:
+        """The answer for somebody who does not count attempts."""
+        return self is not Retry.NO
+
+
 class CatalogueError(Exception):
     """The catalogue's data is wrong; a test loads it, so users never see this."""
 
@@ -73,7 +86,7 @@ class Entry:
     name: str
     cause: Cause
     tier: Tier
-    retry: bool
+    retry: Retry
     blame: bool
     any_level: bool
     keys: tuple[str, ...]
@@ -173,7 +186,7 @@ def _entry(raw: Mapping[str, Any], fixes: Mapping[str, Any], where: str) -> Entr
             name=name,
             cause=cause,
             tier=tier,
-            retry=_retry(raw.get("retry", "no")),
+            retry=Retry(raw.get("retry", "no")),
             blame=raw.get("blame", False),
             any_level=raw.get("any_level", False),
             keys=tuple(raw["keys"]),
@@ -185,11 +198,6 @@ def _entry(raw: Mapping[str, Any], fixes: Mapping[str, Any], where: str) -> Entr
         )
     except (KeyError, ValueError, re.error) as error:
         raise CatalogueError(f"{where}: {name}: {type(error).__name__}: {error}") from error
-
-
-def _retry(word: str) -> bool:
-    """`once` is a yes here: whoever counts attempts knows when once is over."""
-    return {"yes": True, "once": True, "no": False}[word]
 
 
 def _compiled(pattern: str | None) -> re.Pattern[str] | None:

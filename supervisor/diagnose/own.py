@@ -45,16 +45,26 @@ def record_lines(data: bytes) -> bytes | None:
 
 
 def _worker(worker: Mapping[str, Any]) -> Iterator[str]:
-    rank, code = int(worker["rank"]), int(worker["code"])
-    words = [str(line) for line in worker["last_lines"]]
-    raised = f"{worker['exception_type']}: {worker['exception_text']}" if worker["exception_type"] else ""
-    if raised and not any(raised.splitlines()[0] in word for word in words):
-        words += ["Traceback (most recent call last):", *raised.splitlines()]
+    yield from end_lines(
+        rank=int(worker["rank"]),
+        code=None if worker["ordered"] else int(worker["code"]),
+        words=tuple(str(line) for line in worker["last_lines"]),
+        exception=f"{worker['exception_type']}: {worker['exception_text']}"
+        if worker["exception_type"]
+        else "",
+        where=f"step {int(worker['step'])}, {worker['phase']}",
+    )
+
+
+def end_lines(
+    *, rank: int, code: int | None, words: tuple[str, ...], exception: str, where: str
+) -> Iterator[str]:
+    """One worker's end in lines: its last words, its exception where they lack it, how it ended (None: by order)."""
     yield from (f"[rank{rank}]: {word}" for word in words)
-    if worker["ordered"]:
-        yield f"rank {rank} ended by order"
-    else:
-        yield f"rank {rank} ended: {_what(code)} at step {int(worker['step'])}, {worker['phase']}"
+    raised = exception.splitlines()
+    if raised and not any(raised[0] in word for word in words):
+        yield from (f"[rank{rank}]: {word}" for word in ("Traceback (most recent call last):", *raised))
+    yield f"rank {rank} ended by order" if code is None else f"rank {rank} ended: {_what(code)} at {where}"
 
 
 def _what(code: int) -> str:

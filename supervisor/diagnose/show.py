@@ -83,7 +83,7 @@ def _diagnosis(found: Diagnosis, words: Mapping[str, str], lang: str) -> Iterato
             yield words["last"]
             yield from (f"  {number:>6} | {line}" for number, line in found.last)
         yield words["fix"].format(text=found.entry.zh if lang == "zh" else found.entry.en)
-        yield words["again"] if found.entry.retry else words["stop"]
+        yield words["again"] if found.entry.retry.again else words["stop"]
     if found.ignored:
         yield words["ignored"]
         for item in found.ignored:

@@ -55,7 +55,7 @@ class Diagnosis:
         facts: dict[str, Any] = {
             "cause": self.entry.name,
             "class": self.cause.value,
-            "retry": self.entry.retry,
+            "retry": self.entry.retry.again,
             "blame_node": self.blame_node,
             "suspect_rank": self.suspect_rank,
             "file": self.file,

@@ -104,6 +104,7 @@ class Pilot:
                 reason=verdict.reason,
                 step=verdict.step,
                 signature=verdict.signature,
+                entry=verdict.entry,
                 suspects=verdict.suspects,
                 nodes=verdict.nodes,
                 detected_s=detected_s,

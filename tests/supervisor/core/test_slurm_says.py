@@ -128,9 +128,9 @@ def test_agents_that_were_told_to_end_have_not_given_up() -> None:
 @pytest.mark.parametrize(
     ("line", "cause", "nodes"),
     [
-        ("slurmstepd-n1: error: *** STEP 1.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***", Cause.SIGNAL, ()),
+        ("slurmstepd-n1: error: *** STEP 1.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***", Cause.CANCELLED, ()),
         ("slurmstepd-n1: error: Prolog failure on node n2", Cause.LAUNCH, ("n2",)),
-        ("srun: error: Task launch for StepId=1.0 failed on node n2: Job prolog failed", Cause.LAUNCH, ()),
+        ("srun: error: Task launch for StepId=1.0 failed on node n2: Job prolog failed", Cause.LAUNCH, ("n2",)),
         ("srun: error: Aborting, io error and missing step on node 1", Cause.NODE_FAILURE, ()),
         ("srun: error: Node failure on n3", Cause.NODE_FAILURE, ("n3",)),
         ("slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***", Cause.TIME_LIMIT, ()),
@@ -143,7 +143,7 @@ def test_slurms_own_lines_explain_an_end(line, cause, nodes) -> None:
     mine = slurms_own(["Traceback: Node failure on n9", line, "srun: Job step aborted"])
     assert mine == (line, "srun: Job step aborted")
     told = explain_job(mine)
-    assert (told.cause, told.nodes) == (cause, nodes)
+    assert (told.cause, (told.blame_node,) if told.blame_node else ()) == (cause, nodes)
     found = verdict_of(
         job=JobLook(state=JobState.ENDED_FAILED, job_id="77"), nodes=(), members=(), job_lines=mine
     )

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from contract import events as ev
 from contract.history import fold
 from contract.states import Cause, JobState, Phase, RunState, VerdictKind
 from supervisor.core import alerts
+from supervisor.core.budget import Stop
 from supervisor.core.causes import End, explain, normalised
 from supervisor.core.judge import judge
 from supervisor.core.observation import CheckpointLook, JobLook
@@ -18,6 +20,7 @@ from supervisor.core.status import status
 from supervisor.core.story import story
 from supervisor.core.text import size
 from supervisor.core.unpack import observation_from
+from supervisor.diagnose.run import diagnose
 from supervisor.record import plain
 from tests.supervisor.core.make import (
     BEGUN,
@@ -104,6 +107,22 @@ def test_the_time_lost_is_told_after_recovery() -> None:
     assert "重复训练：2 步" in text
 
 
+def test_an_unexplained_end_is_told_with_its_last_lines() -> None:
+    lines = tuple(f"odd line {number}" for number in range(8))
+    what = failure(cause="unexplained", entry="ciuic-rank-ended", signature="", lines=lines)
+    text = alerts.failed(history(), CONFIG, what, "in-place", SAVED).text["zh"]
+    assert "原因不明" in text
+    assert "odd line 7" in text
+    assert "odd line 4" in text
+
+
+def test_the_advice_is_the_catalogues() -> None:
+    what = failure(cause="config", entry="command-file-missing", signature="")
+    text = alerts.stopped(history(), CONFIG, what, Stop(en="x", zh="x")).text
+    assert "改命令里的脚本路径" in text["zh"]
+    assert "correct the script's path" in text["en"]
+
+
 # --- causes
 
 
@@ -129,6 +148,41 @@ def test_an_exception_that_was_only_printed_is_found() -> None:
     found = explain(end(lines=lines))
     assert (found.cause, "OutOfMemoryError" in found.signature) == (Cause.GPU_OOM, True)
     assert found.what.endswith("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+@pytest.mark.parametrize("name", ["ciuic-fail", "ciuic-nofile", "ciuic-nocmd"])
+def test_the_supervisor_and_diagnose_name_the_same_end(name) -> None:
+    """One catalogue for both: from the exit record that the agent wrote, and from the log."""
+    folder = Path(__file__).parents[2] / "data" / "logs" / name / "attempts" / "0001"
+    offline = diagnose([str(folder / "logs" / "0.log")]).diagnosis
+    worker = json.loads((folder / "exits" / "g0001-0.json").read_text())["workers"][0]
+    live = explain(
+        end(
+            worker["code"],
+            lines=tuple(worker["last_lines"]),
+            exception_type=worker["exception_type"],
+            exception_text=worker["exception_text"],
+        )
+    )
+    assert (live.cause, live.entry) == (offline.cause, offline.entry.name)
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "cause", "victim"),
+    [
+        (2, "/opt/bin/python3: can't open file '/x/train.py': [Errno 2] No such file or directory", "config", False),
+        (78, "step 3: CUDA out of memory", "config", False),  # the record's code outranks what was printed
+        (-9, "torch.OutOfMemoryError: CUDA out of memory", "signal", False),
+        (-6, "[rank1]:[E501 10:00:00.1 ProcessGroupNCCL.cpp:616] [Rank 1] Watchdog caught collective operation timeout", "comm-timeout", True),
+        (1, "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.", "unexplained", False),
+        (3, "nothing that anybody knows", "unexplained", False),
+        (1, "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.", "gpu-hardware", False),
+    ],
+)  # fmt: skip
+def test_an_end_is_named_by_the_catalogue(code, line, cause, victim) -> None:
+    found = explain(end(code, lines=("step 1: loss 2.1", line)))
+    assert (found.cause, found.victim) == (cause, victim)
+    assert found.entry
 
 
 def test_bugs_that_end_in_a_signal_can_be_deterministic() -> None:
