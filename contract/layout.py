@@ -78,6 +78,10 @@ class AttemptDir:
     def resume(self, generation: int) -> Path:
         return self.path / f"resume-g{generation:04d}.json"
 
+    def oom(self, generation: int, rank: int) -> Path:
+        """Left by a rank that ran out of memory: with which micro-batch."""
+        return self.path / f"oom-g{generation:04d}-r{rank:05d}.json"
+
     def alive_of(self, node: str) -> Path:
         return self.alive / node
 

@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-QUICK = ("tests/contract", "tests/supervisor/core", "tests/supervisor/diagnose", "tests/supervisor/simulate")
+QUICK = (
+    "tests/contract",
+    "tests/supervisor/core",
+    "tests/supervisor/diagnose",
+    "tests/supervisor/simulate",
+    "tests/trainer/batch",
+)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

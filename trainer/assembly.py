@@ -1,6 +1,7 @@
 """Puts the parts of a run together, in the order that wastes the least time before the first step."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from contract.config import RunConfig
 from contract.page import WorkerPage
 from contract.schedule import course_of
 from contract.states import Phase
+from trainer.batch.control import BatchControl, remember_oom, too_large_before
+from trainer.batch.measure import Nothing, gauge_of
 from trainer.checkpoint import Checkpoints
 from trainer.data.batches import Batches
 from trainer.data.reader import TokenReader
@@ -79,13 +82,20 @@ def assemble(
     watch = Watch(limit=guard.norm_limit)
     engine = build_engine(config, given.settings, model, groups, watch)
     rates = Rates(course_of(config), groups)
-    checkpoints.attach(engine, {"rates": rates, "guard": guard})
+    control = batch_control(config, worker, ranks, page)
+    checkpoints.attach(engine, {"rates": rates, "guard": guard, "batch": control})
     progress = checkpoints.load(engine, point, groups)
+    control.respect(
+        ranks.from_leader(
+            too_large_before(worker.run, length=config.batch.sequence_length) if worker.leads else 0
+        )
+    )
     training = Training(
         config=config,
         ranks=ranks,
         engine=engine,
-        batches=Batches(reader, sampler, config.batch, rank=ranks.rank, ranks=ranks.size),
+        batches=Batches(reader, sampler, rank=ranks.rank),
+        control=control,
         rates=rates,
         guard=guard,
         watch=watch,
@@ -99,6 +109,14 @@ def assemble(
         orders=Orders(page),
     )
     return training, progress
+
+
+def batch_control(config: RunConfig, worker: Worker, ranks: Ranks, page: WorkerPage) -> BatchControl:
+    """Who cuts the steps of this run."""
+    batch = config.batch
+    gauge = gauge_of(batch, page, ranks.device, leads=worker.leads) if batch.adaptive != "off" else Nothing()
+    remember = partial(remember_oom, worker, length=batch.sequence_length)
+    return BatchControl(batch, ranks, gauge, remember)
 
 
 def config_digest(config: RunConfig) -> str:

@@ -30,6 +30,17 @@ class NumericsError(TrainerError):
     code = ExitCode.NUMERICS
 
 
+class NoMemoryError(RuntimeError):
+    """A device has no room for a micro-batch; `ranks` are those that had none, where all have agreed on it.
+
+    No `TrainerError`: one rank may be alone with it, and the others in the middle of a collective.
+    """
+
+    def __init__(self, text: str, ranks: tuple[int, ...] = ()) -> None:
+        super().__init__(text)
+        self.ranks = ranks
+
+
 class RendezvousError(TrainerError):
     """The ranks did not find each other; the message names the one that is to blame. Not raised by all of them."""
 

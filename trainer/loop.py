@@ -7,11 +7,14 @@ from typing import Any
 from contract.config import RunConfig
 from contract.page import WorkerPage
 from contract.states import ExitCode, Phase
+from trainer.batch.clock import Clock, clock_for
+from trainer.batch.control import BatchControl
 from trainer.checkpoint import Checkpoints
-from trainer.data.batches import Batches
+from trainer.data.batches import Batches, Window
 from trainer.data.sampler import Taken
 from trainer.distributed import Ranks
 from trainer.engine import lower_scale
+from trainer.errors import NoMemoryError
 from trainer.evaluate import Evaluation
 from trainer.guard import Guard, where
 from trainer.metrics import Metrics
@@ -19,7 +22,7 @@ from trainer.norms import Watch, weights_are_finite
 from trainer.orders import Orders
 from trainer.progress import Progress
 from trainer.schedule import Rates
-from trainer.step import Outcome, refuse_broken_weights, take_step
+from trainer.step import Outcome, Wishes, refuse_broken_weights, take_step
 from trainer.stop import StopFlag
 
 
@@ -31,6 +34,7 @@ class Training:
     ranks: Ranks
     engine: Any
     batches: Batches
+    control: BatchControl
     rates: Rates
     guard: Guard
     watch: Watch
@@ -43,28 +47,27 @@ class Training:
 
     def train(self, progress: Progress) -> ExitCode:
         """Train from `progress` to the run's target, or until all ranks agree to save and leave."""
+        clock = clock_for(self.ranks.device, wanted=self.control.adaptive)
         while not self.finished(progress):
             started = time.perf_counter()
-            self.page.mark(step=progress.step, phase=Phase.DATA)
-            window = self.batches.window(progress.position)
-            rates = self.rates.write(self.engine, progress.tokens + self.config.batch.tokens_per_step)
-            outcome = take_step(
-                self.engine,
-                window,
-                self.ranks,
-                self.page,
-                self.watch,
-                step=progress.step,
-                stop=self.stop.requested,
-                save=self.orders.checkpoint_wanted(),
-            )
+            window, rates, outcome = self.step(progress, clock)
+            plan = self.control.plan
             self.settle(outcome, window.taken, progress)
             progress = progress.after(window.taken, outcome.tokens)
             self.page.report(loss=outcome.loss, tokens=progress.tokens)
             seconds = time.perf_counter() - started
+            forward_s, worked_s = clock.take()
+            self.control.observe(forward_s=forward_s, worked_s=worked_s, seconds=seconds)
             val_loss = self.evaluate(progress)
             self.metrics.write(
-                progress, outcome, window.taken, rates=rates, seconds=seconds, val_loss=val_loss
+                progress,
+                outcome,
+                window.taken,
+                plan=plan,
+                changed=self.control.told(),
+                rates=rates,
+                seconds=seconds,
+                val_loss=val_loss,
             )
             if outcome.stop or outcome.save or self.save_is_due(progress):
                 refuse_broken_weights(self.ranks, self.watch, *self.ranks.sums(not self.watch.sound))
@@ -73,6 +76,39 @@ class Training:
             if outcome.stop and not self.finished(progress):
                 return ExitCode.SAVED
         return ExitCode.FINISHED
+
+    def step(self, progress: Progress, clock: Clock) -> tuple[Window, tuple[float, float], Outcome]:
+        """One step over the next samples, in smaller portions when a device has no room for those planned.
+
+        Raises:
+            NoMemoryError: not even single samples fit, or this rank must start anew to try smaller portions.
+        """
+        while True:
+            plan = self.control.plan
+            self.page.mark(step=progress.step, phase=Phase.DATA)
+            window = self.batches.window(progress.position, plan)
+            tokens = progress.tokens + plan.global_batch * self.config.batch.sequence_length
+            rates = self.rates.write(self.engine, tokens, self.control.rate_factor())
+            try:
+                outcome = take_step(
+                    self.engine,
+                    window,
+                    self.ranks,
+                    self.page,
+                    self.watch,
+                    clock,
+                    step=progress.step,
+                    wishes=Wishes(
+                        stop=self.stop.requested,
+                        save=self.orders.checkpoint_wanted(),
+                        redo=self.control.adaptive,
+                    ),
+                )
+            except NoMemoryError as error:
+                self.control.out_of_memory(error)
+                clock.take()
+            else:
+                return window, rates, outcome
 
     def settle(self, outcome: Outcome, taken: Taken, before: Progress) -> None:
         """Learn from a step that was applied, or let the guard decide about one that was not."""

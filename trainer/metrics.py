@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from contract.layout import RunDir
+from trainer.batch.plan import Plan
 from trainer.data.sampler import Taken
 from trainer.progress import Progress
 from trainer.step import Outcome
@@ -38,13 +39,15 @@ class Metrics:
         outcome: Outcome,
         taken: Taken,
         *,
+        plan: Plan,
+        changed: str,
         rates: tuple[float, float],
         seconds: float,
         val_loss: float | None,
     ) -> None:
         """One finished step; readers see the line at once. `positions` is half-open, in sampler positions.
 
-        `rates` are those of the embedding and of the last layer with the head; the latter is the `lr` of the line.
+        `plan` is how the step was cut, `changed` why the next one is cut otherwise ("": it is not). `rates` are those of the embedding and of the last layer with the head; the latter is the `lr` of the line.
         """
         if self._file is None:
             return
@@ -58,9 +61,13 @@ class Metrics:
             "tokens_per_s": round(outcome.tokens / seconds, 1),
             "step_s": round(seconds, 4),
             "positions": [taken.start, taken.end],
+            "global_batch": plan.global_batch,
+            "micro_steps": plan.micro_steps,
         }
         if outcome.fault is not None:
             line["dropped"] = outcome.fault.text
+        if changed:
+            line["batch_change"] = changed
         if val_loss is not None:
             line["val_loss"] = _number(val_loss)
         self._file.write(json.dumps(line) + "\n")

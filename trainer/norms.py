@@ -120,6 +120,17 @@ def forget_gradient(engine: Any) -> None:
             zero.averaged_gradients[group] = None
 
 
+def drop_gradient(engine: Any) -> None:
+    """Forget what has been accumulated since the last update, as if the step had not begun (ZeRO 0 and 1).
+
+    These reduce in the update, so nothing of it has reached another rank.
+    """
+    engine.optimizer.zero_grad()
+    for parameter in engine.module.parameters():
+        parameter.grad = None
+    engine._unmanaged_backward_count = 0  # noqa: SLF001 - DeepSpeed counts the passes of a step there
+
+
 def limit_embedding(engine: Any, optimizer: torch.optim.Optimizer, limit: float, *, divided: bool) -> None:
     """Scale the embedding's gradient down to this norm, right before its update and after the global clipping.
 

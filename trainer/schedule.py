@@ -16,9 +16,13 @@ class Rates:
         self._positions = [group.rate for group in groups]
         self._pace = Pace()
 
-    def write(self, engine: Any, tokens: int) -> tuple[float, float]:
-        """Set the rates of the step after which `tokens` are consumed; returns the first and the last group's."""
-        rates = self._course.rates(tokens, annealed_at(self._pace, self._course, tokens))
+    def write(self, engine: Any, tokens: int, factor: float = 1.0) -> tuple[float, float]:
+        """Set the rates of the step after which `tokens` are consumed; returns the first and the last group's.
+
+        `factor` multiplies them all: what a grown batch does to them.
+        """
+        course = self._course.rates(tokens, annealed_at(self._pace, self._course, tokens))
+        rates = [rate * factor for rate in course]
         for group, position in zip(engine.optimizer.param_groups, self._positions, strict=True):
             group["lr"] = rates[position]
         return rates[0], rates[-1]

@@ -8,14 +8,29 @@ import torch
 
 from contract.page import WorkerPage
 from contract.states import Phase
+from trainer.batch.clock import Clock
 from trainer.data.batches import Window
 from trainer.distributed import Ranks
 from trainer.engine import gradient_norm, loss_scale
-from trainer.errors import NumericsError
+from trainer.errors import NoMemoryError, NumericsError
 from trainer.guard import Fault, FaultKind, where
-from trainer.norms import Watch, forget_gradient
+from trainer.norms import Watch, drop_gradient, forget_gradient
 
+# torch's own type on a GPU; its allocator on a CPU raises a plain RuntimeError.
+_NO_MEMORY = ("out of memory", "DefaultCPUAllocator: can't allocate memory")
 _AT_MINIMUM = "loss scale already at minimum"  # what DeepSpeed's scaler says when it gives up
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What this rank would have after the step: the end of the run, a save.
+
+    `redo`: its caller can cut the window into smaller portions and try again, should a rank run out of memory.
+    """
+
+    stop: bool
+    save: bool
+    redo: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,25 +62,37 @@ def take_step(
     ranks: Ranks,
     page: WorkerPage,
     watch: Watch,
+    clock: Clock,
     *,
     step: int,
-    stop: bool,
-    save: bool,
+    wishes: Wishes,
 ) -> Outcome:
-    """Train on one window; `step` steps have been done before it, `stop` and `save` are this rank's wishes.
+    """Train on one window; `step` steps have been done before it.
 
     The gradient is that of the mean over all tokens of the window, however the ranks divide it: DeepSpeed averages
     over ranks, so each rank's sum is scaled by ranks / tokens of all.
 
     Raises:
+        NoMemoryError: a rank ran out of memory. With `redo` wished and without collectives inside a pass (ZeRO 0 and 1) on
+            all ranks, and it is as if the step had not begun; otherwise on that rank alone, whose process must end.
         NumericsError: on all ranks, when the last step broke the weights of one, or the loss scale cannot become
             smaller (then the weights are unchanged).
     """
     tokens, unsound = ranks.sums(window.tokens, not watch.sound)
     refuse_broken_weights(ranks, watch, unsound)
-    total = _accumulate(engine, window, ranks.device, page, step=step, weight=ranks.size / tokens)
+    total, short = 0.0, ""
+    try:
+        total = _accumulate(engine, window, ranks.device, page, clock, step=step, weight=ranks.size / tokens)
+    except RuntimeError as error:
+        short = _memory_error(error)
+        if not short:
+            raise
+        if not wishes.redo or engine.zero_optimization_stage() > 1:
+            raise NoMemoryError(short) from error
     page.mark(step=step, phase=Phase.OPTIMIZER)
-    agreed, stops, saves = ranks.sums(total, stop, save)
+    agreed, stops, saves, shorts = ranks.sums(total, wishes.stop, wishes.save, bool(short))
+    if shorts:
+        _begin_again(engine, ranks, short)
     try:
         fault = _update(engine, watch)
     except NumericsError as error:
@@ -83,8 +110,30 @@ def take_step(
     )
 
 
+def _memory_error(error: RuntimeError) -> str:
+    """What the allocator said, "" when it was another error."""
+    text = str(error)
+    return text.splitlines()[0] if any(words in text for words in _NO_MEMORY) else ""
+
+
+def _begin_again(engine: Any, ranks: Ranks, short: str) -> None:
+    drop_gradient(engine)
+    if ranks.device.type == "cuda":
+        torch.cuda.empty_cache()
+    told = ranks.gather(short)
+    who = tuple(rank for rank, text in enumerate(told) if text)
+    raise NoMemoryError(f"rank {who[0]}: {told[who[0]]}", who)
+
+
 def _accumulate(
-    engine: Any, window: Window, device: torch.device, page: WorkerPage, *, step: int, weight: float
+    engine: Any,
+    window: Window,
+    device: torch.device,
+    page: WorkerPage,
+    clock: Clock,
+    *,
+    step: int,
+    weight: float,
 ) -> float:
     """The gradient of this rank's micro-batches, each loss times `weight`. Returns the sum of the losses.
 
@@ -94,11 +143,14 @@ def _accumulate(
     total = 0.0
     for number, batch in enumerate(window.micro_batches):
         page.mark(step=step, phase=Phase.FORWARD, micro_step=number)
+        clock.mark()
         loss = summed_loss(engine, batch.to(device))
+        clock.mark()
         page.mark(step=step, phase=Phase.BACKWARD, micro_step=number)
         engine.backward(
             loss * torch.where(torch.isfinite(loss.detach()), weight, math.nan), scale_wrt_gas=False
         )
+        clock.mark()
         total += float(loss.detach())
     return total
 

@@ -59,6 +59,31 @@ def _stage_fits(config: RunConfig) -> list[str]:
     ]
 
 
+def _balance_is_measurable(config: RunConfig) -> list[str]:
+    if config.batch.adaptive != "balance" or config.deepspeed.zero_stage < 3:
+        return []
+    return [
+        "batch.adaptive: balance with zero_stage = 3 cannot tell a slow rank from one that waits for weights; use 2"
+    ]
+
+
+def _end_is_in_tokens(config: RunConfig) -> list[str]:
+    if config.batch.adaptive != "grow" or not config.run.steps:
+        return []
+    return [
+        (
+            "batch.adaptive: grow makes steps of different sizes, so run.steps cannot say where the schedule ends; "
+            "set run.tokens instead"
+        )
+    ]
+
+
+def _gpus_are_there(config: RunConfig) -> list[str]:
+    if config.batch.adaptive == "off" or config.batch.source != "nvml" or config.job.gpus_per_node:
+        return []
+    return ["batch.source: nvml needs gpus_per_node; without GPUs use phases"]
+
+
 def _scale_exists(config: RunConfig) -> list[str]:
     if config.numerics.on_nan != "lower-scale" or config.precision.dtype == "fp16":
         return []
@@ -72,5 +97,8 @@ BETWEEN: tuple[tuple[frozenset[str], Callable[[RunConfig], list[str]]], ...] = (
     (frozenset({"batch", "job"}), _batch_divides),
     (frozenset({"data", "job"}), _data_is_there),
     (frozenset({"deepspeed", "precision", "job"}), _stage_fits),
+    (frozenset({"batch", "deepspeed"}), _balance_is_measurable),
+    (frozenset({"batch", "job"}), _gpus_are_there),
+    (frozenset({"batch", "run"}), _end_is_in_tokens),
     (frozenset({"numerics", "precision"}), _scale_exists),
 )

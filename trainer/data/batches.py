@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from contract.config.batch import Batch
+from trainer.batch.plan import Plan
 from trainer.data.reader import TokenReader
 from trainer.data.sampler import Sampler, Taken
 
@@ -27,24 +27,23 @@ class Window:
 
 
 class Batches:
-    """Reads the samples of a step; rank r takes the r-th portion of each micro-step."""
+    """Reads this rank's samples of a step."""
 
-    def __init__(self, reader: TokenReader, sampler: Sampler, batch: Batch, *, rank: int, ranks: int) -> None:
+    def __init__(self, reader: TokenReader, sampler: Sampler, *, rank: int) -> None:
         self._reader = reader
         self._sampler = sampler
-        self._batch = batch
         self._rank = rank
-        self._ranks = ranks
-        self._accumulation = batch.accumulation_steps(ranks)
+        self._plan: Plan | None = None
+        self._portions: tuple[range, ...] = ()
 
-    def window(self, position: int) -> Window:
-        """This rank's part of the step that starts at this sampler position."""
-        taken = self._sampler.take(position, self._batch.global_batch_size)
-        size = self._batch.micro_batch_size
+    def window(self, position: int, plan: Plan) -> Window:
+        """This rank's part of the step that starts at this sampler position and is cut like this."""
+        if plan != self._plan:
+            self._plan, self._portions = plan, plan.portions(self._rank)
+        taken = self._sampler.take(position, plan.global_batch)
         micro_batches = []
-        for micro_step in range(self._accumulation):
-            start = (micro_step * self._ranks + self._rank) * size
-            numbers = [self._sampler.sample(at) for at in taken.positions[start : start + size]]
+        for portion in self._portions:
+            numbers = [self._sampler.sample(taken.positions[at]) for at in portion]
             micro_batches.append(stack(self._reader, numbers))
         return Window(micro_batches=tuple(micro_batches), taken=taken)
 

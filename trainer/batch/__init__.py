@@ -1,0 +1,1 @@
+"""Batch control: a pure controller that changes the plan of a step, and what measures for it."""
