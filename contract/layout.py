@@ -82,6 +82,10 @@ class AttemptDir:
         """Left by a rank that ran out of memory: with which micro-batch."""
         return self.path / f"oom-g{generation:04d}-r{rank:05d}.json"
 
+    def model_change(self, generation: int) -> Path:
+        """What a generation took over from the checkpoint of another model, name by name."""
+        return self.path / f"model-change-g{generation:04d}.json"
+
     def alive_of(self, node: str) -> Path:
         return self.alive / node
 

@@ -19,12 +19,14 @@ from contract.page import WorkerPage
 from contract.states import Phase
 from trainer.distributed import Ranks
 from trainer.engine import restore_clipping
-from trainer.errors import ConfigError, SaveError
+from trainer.errors import SaveError
 from trainer.groups import Group, Layout, follow_config
 from trainer.model import fingerprint
 from trainer.progress import Progress
+from trainer.reshape.carry import Before, carry_into
+from trainer.reshape.places import form
 from trainer.resume import ResumePoint
-from trainer.rng import random_state, restore_random_state
+from trainer.rng import fresh_random_state, random_state, restore_random_state
 from trainer.shards import ShardWriter
 from trainer.worker import Worker
 
@@ -96,30 +98,71 @@ class Checkpoints:
         """Bring engine and generators to the resume point; returns the progress there.
 
         Raises:
-            ConfigError: the checkpoint is of another model.
+            ConfigError: the checkpoint is of another model, and [checkpoint] model_change refuses that.
+            ReadError: on all ranks, when the checkpoint has another shape and does not hold what it should.
             RuntimeError: DeepSpeed could not load what the manifest promised.
         """
         self._phase, self._step = Phase.LOAD, point.progress.step
         self._moved()
         if not point.checkpoint:
             return point.progress
-        root, own = self._worker.run.checkpoints, self._own(point)
-        if own["parameters"] != fingerprint(engine.module):
-            raise ConfigError(f"{point.checkpoint} holds a model of another shape than [model] describes")
-        path, _ = engine.load_checkpoint(str(root), tag=point.checkpoint)
+        own = self._own(point)
+        before = Before(
+            directory=self._worker.run.checkpoints / point.checkpoint,
+            ranks=point.ranks,
+            form=own.get("form", form(engine)),
+            parameters=own["parameters"],
+            layout=self._layout,
+        )
+        if before.fits(engine, self._ranks.size):
+            self._load_same(engine, point, groups)
+        else:
+            self._carry_over(engine, before)
+        if point.ranks == self._ranks.size:
+            restore_random_state(own["random"], self._ranks.device)
+        else:
+            fresh_random_state(
+                self._ranks.device,
+                seed=self._config.run.seed,
+                step=point.progress.step,
+                rank=self._ranks.rank,
+            )
+        for name, part in self._kept.items():
+            part.restore(own.get("kept", {}).get(name, {}))
+        return Progress(**own["progress"])
+
+    def _load_same(self, engine: Any, point: ResumePoint, groups: Sequence[Group]) -> None:
+        """By DeepSpeed itself: the checkpoint has the engine's own shape."""
+        path, _ = engine.load_checkpoint(str(self._worker.run.checkpoints), tag=point.checkpoint)
         missing = self._ranks.gather(path is None)
         if any(missing):
             raise RuntimeError(f"{point.checkpoint}: DeepSpeed found nothing to load on ranks {missing}")
         restore_clipping(engine, self._config.optimizer.gradient_clipping)
         follow_config(engine, groups, self._config.optimizer)
-        restore_random_state(own["random"], self._ranks.device)
-        for name, part in self._kept.items():
-            part.restore(own.get("kept", {}).get(name, {}))
-        return Progress(**own["progress"])
+
+    def _carry_over(self, engine: Any, before: Before) -> None:
+        """Parameter by parameter: written by other ranks, another ZeRO stage, or of another model."""
+        started = time.perf_counter()
+        allowed = self._config.checkpoint.model_change == "allow"
+        change = carry_into(engine, before, self._ranks, allowed=allowed, moved=self._moved)
+        if self._worker.leads and not change.none:
+            log.warning("%s is of another model: %s", before.directory.name, change.sentence())
+            attempt = self._worker.run.attempt(self._worker.attempt)
+            files.create_json(attempt.model_change(self._worker.generation), change.facts())
+        log.info(
+            "%s carried over from %d ranks, %s, to %d, %s, in %.2f s",
+            before.directory.name,
+            before.ranks,
+            before.form,
+            self._ranks.size,
+            form(engine),
+            time.perf_counter() - started,
+        )
 
     def _own(self, point: ResumePoint) -> dict[str, Any]:
-        """What this rank kept for itself in the checkpoint of the resume point."""
-        path = self._worker.run.checkpoints / point.checkpoint / own_file(self._ranks.rank)
+        """What this rank kept for itself in the checkpoint of the resume point; rank 0's when there were others."""
+        rank = self._ranks.rank if point.ranks == self._ranks.size else 0
+        path = self._worker.run.checkpoints / point.checkpoint / own_file(rank)
         found: dict[str, Any] = self._writer.load(str(path))
         return found
 
@@ -134,6 +177,8 @@ class Checkpoints:
             "progress": asdict(progress),
             "random": random_state(self._ranks.device),
             "parameters": fingerprint(engine.module),
+            "form": form(engine),
+            "architecture": engine.module.config.to_dict(),
             "groups": self._layout.value,
             "kept": {name: part.state() for name, part in self._kept.items()},
         }

@@ -17,6 +17,7 @@ from trainer.errors import ConfigError
 from trainer.groups import Group, for_optimizer
 from trainer.model import check_router_bias
 from trainer.norms import Watch, guard_plain_step, guard_zero_step, limit_embedding
+from trainer.reshape.places import clear_padding
 
 # Of the loss under fp16: 0 lets DeepSpeed find it, starting at 2**16.
 _SCALING = {
@@ -108,6 +109,7 @@ def build_engine(
         settings = settings | {"gradient_clipping": 0.0}
         guard_plain_step(optimizer, wanted.gradient_clipping, watch)
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
+    clear_padding(engine)
     if config.numerics.spike_factor and not plain:
         guard_zero_step(engine.optimizer, watch)
     if config.numerics.embedding_clipping:

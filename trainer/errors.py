@@ -47,3 +47,7 @@ class RendezvousError(TrainerError):
 
 class SaveError(TrainerError):
     """A checkpoint could not be written by at least one rank; what was written of it has been removed."""
+
+
+class ReadError(TrainerError):
+    """A checkpoint of another shape does not hold what it should; nothing was trained with it."""

@@ -1,7 +1,7 @@
 """Which parameters share a learning rate and a decay. The optimizer's state is positional: this order is its format."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -56,17 +56,28 @@ def groups_of(model: torch.nn.Module, layers: int, layout: Layout) -> list[Group
 
     They do not depend on [schedule], so that a resume may change it.
     """
+    # ZeRO-3 keeps the whole shape aside: a divided parameter's own is empty.
+    dimensions = {name: len(getattr(p, "ds_shape", p.shape)) for name, p in model.named_parameters()}
+    return grouped(dimensions, layers, layout)
+
+
+def grouped(dimensions: Mapping[str, int], layers: int, layout: Layout) -> list[Group]:
+    """The groups of parameters with these names and numbers of dimensions."""
     members: dict[tuple[int, bool], list[str]] = {}
-    for name, parameter in sorted(model.named_parameters()):
-        # ZeRO-3 keeps the whole shape aside: a divided parameter's own is empty.
-        dimensions = len(getattr(parameter, "ds_shape", parameter.shape))
+    for name, count in sorted(dimensions.items()):
         if layout is Layout.BY_DECAY:
-            key = (layers, dimensions >= 2)
+            key = (layers, count >= 2)
         else:
-            key = (rate_group(name, layers), decays(name, dimensions))
+            key = (rate_group(name, layers), decays(name, count))
         members.setdefault(key, []).append(name)
     order = sorted(members, key=lambda key: (key[0], not key[1]))
     return [Group(rate=key[0], decays=key[1], names=tuple(members[key])) for key in order]
+
+
+def counted_by(dimensions: Mapping[str, int], layout: Layout) -> list[str]:
+    """The names in the order in which an optimizer with these groups counts them."""
+    layers = 1 + max((int(found[1]) for name in dimensions if (found := _LAYER.search(name))), default=0)
+    return [name for group in grouped(dimensions, layers, layout) for name in group.names]
 
 
 def for_optimizer(

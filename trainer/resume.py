@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from contract import files, manifest
 from contract.manifest import Checkpoint, Manifest
 from trainer.distributed import Ranks
-from trainer.errors import ConfigError, RefusedError
+from trainer.errors import RefusedError
 from trainer.progress import Progress
 from trainer.worker import UNKNOWN_GENERATION, Worker
 
@@ -17,11 +17,15 @@ _VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class ResumePoint:
-    """The decision of rank 0 for all. `checkpoint` is a directory's name, "" for a fresh start."""
+    """The decision of rank 0 for all. `checkpoint` is a directory's name, "" for a fresh start.
+
+    `ranks` is how many wrote it.
+    """
 
     generation: int
     checkpoint: str
     progress: Progress
+    ranks: int = 0
 
 
 def agree_on_resume(worker: Worker, ranks: Ranks) -> tuple[Worker, ResumePoint]:
@@ -29,13 +33,12 @@ def agree_on_resume(worker: Worker, ranks: Ranks) -> tuple[Worker, ResumePoint]:
 
     Raises:
         RefusedError: on all ranks, when this generation must not train.
-        ConfigError: on all ranks, when the checkpoint cannot be loaded by this many ranks.
     """
-    answer: ResumePoint | RefusedError | ConfigError | None = None
+    answer: ResumePoint | RefusedError | None = None
     if worker.leads:
         try:
             answer = _decide(worker)
-        except (RefusedError, ConfigError) as error:
+        except RefusedError as error:
             answer = error
     answer = ranks.from_leader(answer)
     if isinstance(answer, Exception):
@@ -59,6 +62,7 @@ def _decide(worker: Worker) -> ResumePoint:
         "path": point.checkpoint,
         "attempt": worker.attempt,
         "generation": worker.generation,
+        "ranks": point.ranks,
         **asdict(point.progress),
     }
     path = worker.run.attempt(worker.attempt).resume(worker.generation)
@@ -96,11 +100,16 @@ def _point(worker: Worker, found: Checkpoint | None) -> ResumePoint:
     what = found.manifest
     assert isinstance(what, Manifest)
     if what.world_size != worker.world_size:
-        raise ConfigError(
-            f"{found.path.name} was written by {what.world_size} ranks and cannot be loaded by {worker.world_size}"
+        log.warning(
+            "%s was written by %d ranks, %d read it", found.path.name, what.world_size, worker.world_size
         )
     progress = Progress(step=what.step, tokens=what.tokens, position=what.position)
-    return ResumePoint(generation=worker.generation, checkpoint=found.path.name, progress=progress)
+    return ResumePoint(
+        generation=worker.generation,
+        checkpoint=found.path.name,
+        progress=progress,
+        ranks=what.world_size,
+    )
 
 
 def _next_generation(worker: Worker) -> Worker:

@@ -1,0 +1,1 @@
+"""Carrying a checkpoint over into an engine of another shape: other ranks, another ZeRO stage, another model."""

@@ -1,0 +1,131 @@
+"""Where a DeepSpeed engine keeps the float32 numbers of its parameters on this rank, by name.
+
+Four keepers: no ZeRO, ZeRO 1 and 2, ZeRO 1 with bf16 (an optimizer of its own), ZeRO 3. What is written here reaches
+the model that computes with `settle`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from trainer.errors import ConfigError
+from trainer.reshape.stored import Kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """This rank's part of one parameter: elements from `start` on, as views into what the optimizer keeps.
+
+    `keeper` is the tensor that the optimizer steps; its state is shared by all parameters in it.
+    """
+
+    name: str
+    start: int
+    weight: torch.Tensor
+    keeper: torch.Tensor
+    offset: int
+
+    @property
+    def count(self) -> int:
+        return int(self.weight.numel())
+
+
+def form(engine: Any) -> str:
+    """How this engine lays out a checkpoint; files of another form cannot be loaded by DeepSpeed itself."""
+    return f"zero-{engine.zero_optimization_stage()} {type(engine.optimizer).__name__}"
+
+
+def places(engine: Any) -> Iterator[Place]:
+    """Every part of a parameter that this rank keeps; those without elements here are left out.
+
+    Raises:
+        ConfigError: the optimizer's numbers are not in memory.
+    """
+    zero = engine.optimizer
+    named = dict(engine.module.named_parameters())
+    if hasattr(zero, "fp32_partitioned_groups_flat"):
+        yield from _sliced(zero, named)
+    elif hasattr(zero, "update_lp_params"):
+        yield from _consecutive(zero, named)
+    else:
+        for name, parameter in named.items():
+            flat = parameter.data.view(-1)
+            yield Place(name=name, start=0, weight=flat, keeper=parameter, offset=0)
+
+
+def _consecutive(zero: Any, named: dict[str, Any]) -> Iterator[Place]:
+    masters = getattr(zero, "single_partition_of_fp32_groups", None) or zero.fp32_groups_flat_partition
+    for name, parameter in named.items():
+        part = parameter._hp_mapping  # noqa: SLF001 - None where this rank keeps nothing of it
+        if part is not None:
+            yield Place(
+                name=name,
+                start=part.lp_fragment_address.start,
+                weight=part.hp_fragment.data,
+                keeper=masters[part.param_group_index],
+                offset=part.hp_fragment_address.start,
+            )
+
+
+def _sliced(zero: Any, named: dict[str, Any]) -> Iterator[Place]:
+    if getattr(zero, "swap_optimizer", False):
+        raise ConfigError(
+            "[deepspeed] an optimizer that lives on NVMe cannot take a checkpoint of another shape"
+        )
+    for name, parameter in named.items():
+        group, offset, length = zero.grad_position[zero.get_param_id(parameter)]
+        start = length * zero._get_param_partition_rank(parameter)  # noqa: SLF001 - as set_full_hp_param does
+        count = min(length, parameter.ds_numel - start)  # the last ranks' parts are padded
+        if count > 0:
+            keeper = zero.fp32_partitioned_groups_flat[group]
+            weight = keeper.data.narrow(0, offset, count)
+            yield Place(name=name, start=start, weight=weight, keeper=keeper, offset=offset)
+
+
+def put_state(optimizer: Any, place: Place, kind: Kind) -> torch.Tensor:
+    """The optimizer's numbers of this kind for the place, as a view; zeros until they are written."""
+    found = optimizer.state[place.keeper].setdefault(kind.value, torch.zeros_like(place.keeper.data))
+    state: torch.Tensor = found.view(-1).narrow(0, place.offset, place.count)
+    return state
+
+
+def put_updates(optimizer: Any, keeper: torch.Tensor, updates: float) -> None:
+    """How many updates the optimizer has made of this tensor, in the type that it counts with."""
+    torchs_own = type(optimizer).__module__.startswith("torch.")
+    optimizer.state[keeper]["step"] = (
+        torch.tensor(updates, dtype=torch.float32, device=keeper.device) if torchs_own else int(updates)
+    )
+
+
+def clear_padding(engine: Any) -> None:
+    """Zero what fills up the last ranks' parts under ZeRO 3: DeepSpeed leaves there what it found in memory.
+
+    Nothing computes with it, but it need not be finite, and the weights are asked whether they are.
+    """
+    zero = engine.optimizer
+    if hasattr(zero, "fp32_partitioned_groups_flat") and not getattr(zero, "swap_optimizer", False):
+        for parameter in engine.module.parameters():
+            group, offset, length = zero.grad_position[zero.get_param_id(parameter)]
+            start = length * zero._get_param_partition_rank(parameter)  # noqa: SLF001
+            real = max(0, min(length, parameter.ds_numel - start))
+            zero.fp32_partitioned_groups_flat[group].data.narrow(0, offset + real, length - real).zero_()
+
+
+def inner_optimizer(engine: Any) -> Any:
+    """The AdamW that does the arithmetic, within DeepSpeed's optimizer or without one."""
+    return getattr(engine.optimizer, "optimizer", engine.optimizer)
+
+
+def settle(engine: Any) -> None:
+    """Bring what was written into the places to the model that computes. All ranks must call it."""
+    zero = engine.optimizer
+    if hasattr(zero, "fp32_partitioned_groups_flat"):
+        for group in range(len(zero.fp32_partitioned_groups_flat)):
+            zero._reassign_or_swap_out_partitioned_parameters(group)  # noqa: SLF001 - as its own loading does
+        if zero.persistent_parameters:
+            zero.persistent_parameters[0].partition(zero.persistent_parameters)
+        zero.checkpoint_event_epilogue()
+    elif hasattr(zero, "update_lp_params"):
+        zero.update_lp_params()
