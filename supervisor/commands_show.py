@@ -146,7 +146,11 @@ def _facts_of(reading: Any) -> dict[str, Any]:
 
     now = time.time()
     facts = facts_of(reading.history, reading.observation, reading.verdict, now)
-    return {**facts, "alerts": {**facts["alerts"], "problem": reading.alert_problem}}
+    return {
+        **facts,
+        "alerts": {**facts["alerts"], "problem": reading.alert_problem},
+        "observe_only": reading.config.supervisor.observe_only,
+    }
 
 
 def _all_facts(root: Path | None) -> tuple[list[dict[str, Any]], Any, Any]:

@@ -42,6 +42,8 @@ def show_run(facts: Facts, lang: str) -> None:
     console.print(head)
     console.print(f"{text('reason', lang)}: {facts['reason']}")
     console.print(f"{text('step', lang)}: {_step(facts)}   {text('checkpoint', lang)}: {_checkpoint(facts)}")
+    if facts["observe_only"]:
+        console.print(Text(text("observed", lang), style="yellow"))
     for problem in facts["journal_problems"]:
         console.print(Text(text("damaged", lang, what=problem), style="yellow"))
     alerts = facts["alerts"]

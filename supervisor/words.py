@@ -63,6 +63,10 @@ TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "已发 {sent}，待发 {pending}，失败 {failed}",
         ),
         "no-alerts": ("Alerts are not delivered: {why}", "告警未送达：{why}"),
+        "observed": (
+            "Only observed (observe_only): judged and told, nothing is done",
+            "只观察（observe_only）：只判断和通知，不处理",
+        ),
         "damaged": ("The journal has a damaged line, skipped: {what}", "运行日志有损坏的行，已跳过：{what}"),
         "now": ("Now: {text}", "现在：{text}"),
         "next": ("Next: {text}", "接下来：{text}"),

@@ -12,6 +12,7 @@ from contract.history import History
 from contract.layout import RunDir
 from contract.states import Cause, VerdictKind
 from supervisor.core import failure_words
+from supervisor.core.blame import Suspect
 from supervisor.core.budget import Stop
 from supervisor.core.observation import CheckpointLook
 from supervisor.core.phrases import CAUSES, FIXES, word
@@ -33,9 +34,14 @@ _WAYS: Mapping[str, tuple[str, str]] = {
 
 
 def failed(
-    history: History, config: RunConfig, failure: Judged, way: str, checkpoint: CheckpointLook | None
+    history: History,
+    config: RunConfig,
+    failure: Judged,
+    way: str,
+    checkpoint: CheckpointLook | None,
+    avoided: tuple[Suspect, ...] = (),
 ) -> AlertQueued:
-    """A failure that is being answered."""
+    """A failure that is being answered. `avoided`: nodes of it that the run does without from now on."""
     way = "observe" if config.supervisor.observe_only else way
     zh = [failure_words.sentence(failure, "zh"), "处理：" + _doing(failure, way, checkpoint, "zh")]
     en = [failure_words.sentence(failure, "en"), "Now: " + _doing(failure, way, checkpoint, "en")]
@@ -43,6 +49,10 @@ def failed(
     if window is not None and way != "observe":
         zh.append(f"该步的数据（样本 [{window[0]}, {window[1]})）将被跳过。")
         en.append(f"The data of that step, samples [{window[0]}, {window[1]}), is jumped.")
+    hours = config.supervisor.blame_hours
+    for suspect in avoided if way != "observe" else ():
+        zh.append(f"节点 {suspect.node}：{hours:.0f} 小时内 {suspect.failures} 次故障，尽量不再使用。")
+        en.append(f"Node {suspect.node}: {suspect.failures} failures in {hours:.0f} h, avoided from now on.")
     last = _last_line(failure)
     if last:
         zh.append(f"最后输出：{last}")
@@ -62,6 +72,8 @@ def stopped(history: History, config: RunConfig, failure: Judged, stop: Stop) ->
     refused = failure.verdict == VerdictKind.REFUSED
     head_zh = "拒绝训练，已停止" if refused else f"已停止：{word(CAUSES, failure.cause, 'zh')}"
     head_en = "refused to train, stopped" if refused else f"stopped: {word(CAUSES, failure.cause, 'en')}"
+    if config.supervisor.observe_only:
+        head_zh, head_en = f"{head_zh}（只观察，未处理）", f"{head_en} (only observed, nothing is done)"
     evidence = _evidence(history, config, failure.attempt)
     last = _last_line(failure)
     zh = [

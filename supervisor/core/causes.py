@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from contract.states import Cause, ExitCode
 from supervisor.core.text import one_line
-from supervisor.diagnose.catalogue import Entry, Tier, load
+from supervisor.diagnose.catalogue import Entry, Retry, Tier, load
 from supervisor.diagnose.live import diagnose_lines
 from supervisor.diagnose.own import end_lines
 
@@ -24,7 +24,8 @@ _CODES = {
     ExitCode.REFUSED: ("ciuic-refused-checkpoint", "refused to train"),
     ExitCode.NUMERICS: ("ciuic-numerics", "found numbers that are not finite"),
 }
-# Causes that lie outside the program. Coming back at the same step proves nothing (rule 10).
+# Causes that lie outside the program, unless their entry says that trying again is no use. Coming back at the same
+# step proves nothing (rule 10).
 _OF_THE_NODE = frozenset(
     {
         Cause.COMM_TIMEOUT,
@@ -112,11 +113,6 @@ def _accused(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in found[1].split(",")) if found else ()
 
 
-def deterministic_kind(cause: Cause, signature: str) -> bool:
-    """Whether this failure, coming back at the same place, would prove that trying again is useless."""
-    return bool(signature) and cause not in _OF_THE_NODE
-
-
 def from_outside(code: int) -> bool:
     """Whether this exit code is a signal that a process does not send to itself by a bug."""
     return code < 0 and signal_name(code) in _OUTSIDE
@@ -140,7 +136,9 @@ def _explained(entry: Entry, end: End, what: str) -> Explained:
     """A failure of the program: cause, kind of exception, place and last line say whether it is the same again."""
     kind = end.exception_type or (signal_name(end.code) if end.code < 0 else f"exit {end.code}")
     words = "|".join((entry.cause, kind, normalised(end.exception_text.strip().split("\n")[-1])))
-    signature = words if deterministic_kind(entry.cause, words) else ""
+    # Coming back at the same place proves that trying again is useless, but not of what the machine may have caused.
+    proves = entry.cause not in _OF_THE_NODE or entry.retry is Retry.NO
+    signature = words if proves else ""
     return Explained(cause=entry.cause, what=what, signature=signature, entry=entry.name)
 
 

@@ -1,12 +1,10 @@
 """Which nodes carry the next generation, or are kept out of the next attempt. Node blame is soft (rule 13)."""
 
 from contract.events import Judged
-from contract.history import History
 from contract.layout import by_number
-from contract.states import AgentPhase, Cause, JobState, VerdictKind
+from contract.states import AgentPhase, JobState, VerdictKind
+from supervisor.core.blame import node_is_gone, suspects
 from supervisor.core.case import Case
-
-_HOUR_S = 3600.0
 
 
 def members_in_place(case: Case, failure: Judged) -> tuple[str, ...]:
@@ -15,11 +13,11 @@ def members_in_place(case: Case, failure: Judged) -> tuple[str, ...]:
     if generation is None or not _in_place_allowed(case, failure):
         return ()
     fit = _fit(case, failure)
-    suspects = _failed_twice(case.history) if not case.local else frozenset()
+    blamed = frozenset() if case.local else frozenset(suspects(case.history, case.config, case.now))
     members = [node for node in generation.members if node in fit]
     spares = sorted(fit - set(generation.members), key=by_number)
-    ranking = [node for node in (*members, *spares) if node not in suspects]
-    ranking += [node for node in members if node in suspects]  # blame is soft: better they than none
+    ranking = [node for node in (*members, *spares) if node not in blamed]
+    ranking += [node for node in members if node in blamed]  # blame is soft: better they than none
     chosen = set(ranking[: case.config.job.nodes])
     if len(chosen) < case.config.job.nodes:
         return ()
@@ -27,17 +25,10 @@ def members_in_place(case: Case, failure: Judged) -> tuple[str, ...]:
 
 
 def excluded(case: Case) -> tuple[str, ...]:
-    """Nodes that the next attempt does without: lost ones, and those that failed twice without progress."""
+    """Nodes that the next attempt does without: lost ones, and those under suspicion, the newest evidence first."""
     if case.local:
         return ()
-    horizon = case.now - case.config.supervisor.exclude_hours * _HOUR_S
-    blamed: dict[str, float] = {}
-    for attempt in case.history.attempts:
-        for generation in attempt.generations:
-            failure, at = generation.failure, generation.failed_at
-            if failure is not None and at is not None and at >= horizon:
-                blamed |= dict.fromkeys(_blamed(case.history, failure), at)
-    newest_first = sorted(blamed, key=lambda node: (-blamed[node], node))
+    newest_first = tuple(suspects(case.history, case.config, case.now))
     # The job's own size stands for the partition's, which is at least as large.
     size = case.config.job.nodes + case.config.job.spare_nodes
     most = max(1, int(case.config.supervisor.exclude_share * size))
@@ -86,7 +77,7 @@ def _in_place_allowed(case: Case, failure: Judged) -> bool:
 
 def _fit(case: Case, failure: Judged) -> set[str]:
     """Nodes whose agent lives, beats and has no thought of leaving."""
-    gone = set(failure.nodes) if _node_is_gone(failure) else set()
+    gone = set(failure.nodes) if node_is_gone(failure) else set()
     # An agent may live on where Slurm has taken the node out of the job: nothing new starts there.
     ours = case.observation.job.nodes if case.job_state is JobState.RUNNING else ()
     return {
@@ -99,23 +90,3 @@ def _fit(case: Case, failure: Judged) -> set[str]:
         and seen.beat.phase is not AgentPhase.LEAVING
         and seen.beat.done_code is None
     }
-
-
-def _node_is_gone(failure: Judged) -> bool:
-    return failure.verdict == VerdictKind.NODE_LOST or failure.cause == Cause.LAUNCH
-
-
-def _blamed(history: History, failure: Judged) -> frozenset[str]:
-    if _node_is_gone(failure):
-        return frozenset(failure.nodes)
-    return _failed_twice(history) & frozenset(failure.nodes)
-
-
-def _failed_twice(history: History) -> frozenset[str]:
-    """Nodes that were the first to blame twice without a new checkpoint between. Victims' words blame nobody."""
-    counts: dict[str, int] = {}
-    for item in history.failures:
-        verdict = item.verdict
-        if verdict.nodes and not Cause(verdict.cause).names_a_peer:
-            counts[verdict.nodes[0]] = counts.get(verdict.nodes[0], 0) + 1
-    return frozenset(node for node, count in counts.items() if count > 1)

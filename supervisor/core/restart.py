@@ -4,7 +4,8 @@ from contract.events import Judged
 from contract.states import JobState, RunState, VerdictKind
 from supervisor.core import alerts
 from supervisor.core.actions import Action, Prepare, Submit, Wait
-from supervisor.core.budget import Stop, backoff, restart_at
+from supervisor.core.blame import suspects
+from supervisor.core.budget import Stop, backoff, jittered, restart_at
 from supervisor.core.case import Case
 from supervisor.core.finish import LEAVE_S, close, end_job, ending
 from supervisor.core.placement import excluded, held_by_dead_nodes, members_in_place
@@ -27,9 +28,9 @@ def submit_again(case: Case) -> tuple[Action, ...]:
     told: tuple[Action, ...] = ()
     if tries >= _TELL_SUBMIT_AFTER:
         told = case.tell(alerts.cannot_submit(case.history, newest.number, tries, newest.submit_failure))
-    wait = backoff(
-        tries, max(_SUBMIT_FIRST_S, case.config.supervisor.backoff_s), case.config.supervisor.backoff_max_s
-    )
+    policy = case.config.supervisor
+    wait = backoff(tries, max(_SUBMIT_FIRST_S, policy.backoff_s), policy.backoff_max_s)
+    wait = jittered(wait, f"{case.history.run} {newest.number} submission {tries}")
     if failed_at is not None and failed_at <= case.now < failed_at + wait:
         return (*told, Wait(until=failed_at + wait, reason=f"submits again: {newest.submit_failure}"))
     return (*told, Submit(attempt=newest.number, reason=newest.reason, exclude=newest.exclude))
@@ -119,4 +120,7 @@ def _give_up(case: Case, failure: Judged, stop: Stop) -> tuple[Action, ...]:
 
 def _told(case: Case, failure: Judged, way: str) -> tuple[Action, ...]:
     """Told before the effect: killed in between, nobody stays uninformed."""
-    return case.tell(alerts.failed(case.history, case.config, failure, way, case.observation.checkpoint))
+    blamed = {} if case.local else suspects(case.history, case.config, case.now)
+    avoided = tuple(blamed[node] for node in failure.nodes if node in blamed)
+    checkpoint = case.observation.checkpoint
+    return case.tell(alerts.failed(case.history, case.config, failure, way, checkpoint, avoided))

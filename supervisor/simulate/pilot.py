@@ -137,7 +137,7 @@ class Pilot:
 
     def _forget(self, now: float) -> None:
         """Drop what no decision looks at any more: exclusions expire, budgets count `history.failures` alone."""
-        horizon = now - self.config.supervisor.exclude_hours * 3600
+        horizon = now - self.config.supervisor.blame_hours * 3600
         if sum(len(attempt.generations) for attempt in self.history.attempts) <= 4 * _KEPT:
             return
 

@@ -123,3 +123,21 @@ def test_every_recipe_is_sound(path: Path, tmp_path: Path) -> None:
     except ConfigError as error:
         # The data of a recipe is prepared by its user; everything else must be right.
         assert {problem.where for problem in error.problems} == {"data.path"}  # noqa: PT017
+
+
+def test_rules_by_class_of_failure_have_closed_keys_and_survive_the_run_directory(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(
+        GOOD + '[supervisor.rules.gpu-oom]\nretry = "never"\n[supervisor.rules.hang]\nbudget = 3\n'
+    )
+    config = load(path)
+    assert {cause.value: rule.budget for cause, rule in config.supervisor.rules.items()} == {
+        "gpu-oom": 0,
+        "hang": 3,
+    }
+    path.write_text(dump(config))
+    assert read_resolved(path).supervisor.rules == config.supervisor.rules
+    wrong = '[supervisor.rules]\ngpu-oom = {retry = "nevr", budget = -1}\nnone = {}\noom = {}\nnan = {colour = 1}\n'
+    assert {where.removeprefix("supervisor.rules.") for where in _problems(tmp_path, GOOD + wrong)} == {
+        "gpu-oom.retry", "gpu-oom.budget", "none.[key]", "oom.[key]", "nan.colour",
+    }  # fmt: skip

@@ -151,6 +151,15 @@ def test_a_lemon_that_fails_twice_without_progress_is_left_out():
     assert alone.counts.lemon_faults > 2
 
 
+def test_a_lemon_that_fails_between_checkpoints_is_left_out_too():
+    """Every few hours, with many saves between: progress forgives the program, not the machine."""
+    told = {"nodes": 64, "rate": 0.5, "lemons": 2, "lemon_factor": 8_000, "interval": 600, "days": 7}
+    world = lived(**told, spares=4)
+    assert world.counts.lemon_faults <= 8  # twice each, and again when the exclusion has expired
+    alone = lived(**told)  # nobody can stand in
+    assert alone.counts.lemon_faults > 20
+
+
 def test_a_lemon_is_excluded_from_the_next_job():
     told = {"nodes": 16, "rate": 0.5, "lemons": 1, "lemon_factor": 400_000, "interval": 7200, "days": 2}
     world = lived(**told, policy={"supervisor": {"in_place_limit": 1}})
