@@ -144,6 +144,15 @@ class RunDir:
     def metrics(self) -> Path:
         return self.path / "metrics"
 
+    @property
+    def start(self) -> Path:
+        """What the run keeps of the weights that it started from: config.json, the tokenizer, a record."""
+        return self.path / "start"
+
+    @property
+    def exports(self) -> Path:
+        return self.path / "exports"
+
     def attempt(self, number: int) -> AttemptDir:
         return AttemptDir(path=self.attempts / f"{number:04d}")
 

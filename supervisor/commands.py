@@ -5,6 +5,7 @@ import typer
 from supervisor import (
     commands_demo,
     commands_diagnose,
+    commands_export,
     commands_operate,
     commands_replay,
     commands_show,
@@ -22,6 +23,7 @@ def mount(app: typer.Typer) -> None:
     app.command("explain")(commands_show.explain)
     app.command("logs")(commands_show.logs)
     app.command("checkpoints")(commands_show.checkpoints)
+    app.command("export")(commands_export.export)
     app.command("pause")(commands_operate.pause)
     app.command("resume")(commands_operate.resume)
     app.command("cancel")(commands_operate.cancel)

@@ -5,11 +5,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 import xxhash
-from transformers.models.deepseek_v3.configuration_deepseek_v3 import DeepseekV3Config
 
 from contract import config as configuration
 from contract.config import RunConfig
+from contract.layout import RunDir
 from contract.page import WorkerPage
 from contract.schedule import course_of
 from contract.states import Phase
@@ -26,12 +27,13 @@ from trainer.groups import groups_of
 from trainer.guard import Guard
 from trainer.loop import Training
 from trainer.metrics import Metrics
-from trainer.model import architecture, build_model
+from trainer.model import architecture, build_model, started_architecture
 from trainer.norms import Watch
 from trainer.orders import Orders
 from trainer.precision import check_precision, in_precision
+from trainer.pretrained import load_weights, record_start, start_settings
 from trainer.progress import Progress
-from trainer.resume import agree_on_resume
+from trainer.resume import ResumePoint, agree_on_resume
 from trainer.schedule import Rates
 from trainer.stop import StopFlag
 from trainer.worker import Worker
@@ -44,11 +46,11 @@ class Plan:
     config: RunConfig
     reader: TokenReader
     held_out: TokenReader | None
-    shape: DeepseekV3Config
+    shape: Any
     settings: dict[str, Any]
 
 
-def plan(config: RunConfig, *, ranks: int) -> Plan:
+def plan(config: RunConfig, run: RunDir, *, ranks: int) -> Plan:
     """Check everything that needs no other rank, so that a bad configuration ends each rank in the same way.
 
     Raises:
@@ -57,12 +59,15 @@ def plan(config: RunConfig, *, ranks: int) -> Plan:
     check_precision(config.precision)
     length = config.batch.sequence_length
     reader = TokenReader(Path(config.data.path), "train", length=length)
+    started = start_settings(run, config.model)
     evaluated = config.data.evaluate_interval_steps > 0
     return Plan(
         config=config,
         reader=reader,
         held_out=TokenReader(Path(config.data.path), "validation", length=length) if evaluated else None,
-        shape=architecture(config.model, vocab_size=reader.vocab_size, sequence_length=length),
+        shape=architecture(config.model, vocab_size=reader.vocab_size, sequence_length=length)
+        if started is None
+        else started_architecture(started, vocab_size=reader.vocab_size, sequence_length=length),
         settings=deepspeed_config(config, ranks=ranks),
     )
 
@@ -76,7 +81,7 @@ def assemble(
     sampler = Sampler(samples=reader.samples, seed=config.run.seed, skip_windows=worker.skip_windows)
     page.mark(step=point.progress.step, phase=Phase.START, micro_step=1)
     checkpoints = Checkpoints(config, worker, ranks, page, config_digest=config_digest(config))
-    model = in_precision(build_model(given.shape, seed=config.run.seed), config.precision)
+    model = in_precision(_network(given, worker, point), config.precision)
     groups = groups_of(model, config.model.layers, checkpoints.layout(point))
     guard = Guard(config.numerics)
     watch = Watch(limit=guard.norm_limit)
@@ -109,6 +114,16 @@ def assemble(
         orders=Orders(page),
     )
     return training, progress
+
+
+def _network(given: Plan, worker: Worker, point: ResumePoint) -> torch.nn.Module:
+    """The network: new, or at the first start of a run that asks for it with Hugging Face weights."""
+    wanted = given.config.model
+    if not wanted.init_from or point.checkpoint:
+        return build_model(given.shape, seed=given.config.run.seed)
+    if worker.leads:
+        record_start(worker.run, wanted)
+    return load_weights(Path(wanted.init_from), given.shape)
 
 
 def batch_control(config: RunConfig, worker: Worker, ranks: Ranks, page: WorkerPage) -> BatchControl:

@@ -79,7 +79,7 @@ def _run(worker: Worker, line: Arguments, page: WorkerPage, stop: StopFlag) -> E
     from trainer.assembly import assemble, plan
     from trainer.distributed import Ranks
 
-    given = plan(config, ranks=worker.world_size)
+    given = plan(config, worker.run, ranks=worker.world_size)
     ranks = Ranks(
         worker,
         accelerator=wanted_accelerator(config),

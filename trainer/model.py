@@ -1,4 +1,7 @@
-"""A DeepSeek-V3 network from the configuration, by the classes of transformers."""
+"""A DeepSeek network from the configuration, by the classes of transformers."""
+
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from transformers.models.deepseek_v3.configuration_deepseek_v3 import DeepseekV3Config
@@ -8,6 +11,44 @@ from contract.config.model import Model
 from trainer.errors import ConfigError
 
 ROUTER_BIAS = "e_score_correction_bias"
+
+
+def config_class(model_type: str) -> Any:
+    """The class of configurations of this type in transformers: `deepseek_v3` or `deepseek_v2`."""
+    if model_type == "deepseek_v2":
+        # Here and not above: runs of the other type need not wait for it.
+        from transformers.models.deepseek_v2.configuration_deepseek_v2 import DeepseekV2Config
+
+        return DeepseekV2Config
+    return DeepseekV3Config
+
+
+def model_class(model_type: str) -> Any:
+    """The class of networks of this type in transformers."""
+    if model_type == "deepseek_v2":
+        from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2ForCausalLM
+
+        return DeepseekV2ForCausalLM
+    return DeepseekV3ForCausalLM
+
+
+def started_architecture(settings: Mapping[str, Any], *, vocab_size: int, sequence_length: int) -> Any:
+    """The configuration of transformers for a run that starts from weights with this config.json.
+
+    Raises:
+        ConfigError: the data does not fit the weights.
+    """
+    config = config_class(settings["model_type"]).from_dict(dict(settings))
+    if config.vocab_size < vocab_size:
+        raise ConfigError(
+            f"[model] init_from: the weights know {config.vocab_size} tokens, the prepared data uses {vocab_size}"
+        )
+    if config.max_position_embeddings < sequence_length:
+        raise ConfigError(
+            f"[batch] sequence_length: {sequence_length}, the weights were made for {config.max_position_embeddings}"
+        )
+    config.use_cache = False
+    return config
 
 
 def architecture(shape: Model, *, vocab_size: int, sequence_length: int) -> DeepseekV3Config:
@@ -46,10 +87,10 @@ def architecture(shape: Model, *, vocab_size: int, sequence_length: int) -> Deep
     )
 
 
-def build_model(config: DeepseekV3Config, *, seed: int) -> torch.nn.Module:
+def build_model(config: Any, *, seed: int) -> torch.nn.Module:
     """The network in float32, with the same weights on every rank: they depend on the seed alone."""
     torch.manual_seed(seed)
-    model: torch.nn.Module = DeepseekV3ForCausalLM._from_config(config)  # noqa: SLF001 - AutoModel's own way
+    model: torch.nn.Module = model_class(config.model_type)._from_config(config)  # noqa: SLF001 - AutoModel's own way
     model.train()
     return model
 

@@ -11,6 +11,7 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from contract.config.feed import fed, rest
+from contract.config.pretrained import shaped
 from contract.config.whole import BETWEEN, RunConfig
 
 
@@ -98,6 +99,9 @@ def parse(
         broken = frozenset(str(item["loc"][0]) for item in error.errors(include_url=False) if item["loc"])
         config = _sound_part(value, broken)
     config, contradicting = fed(_anchored(config, bases))
+    if not config.job.command:
+        model, more = shaped(config.model)
+        config, contradicting = config.model_copy(update={"model": model}), [*contradicting, *more]
     problems += [_sentence("", text) for text in contradicting]
     problems += _contradictions(config, broken)
     if only:
@@ -122,7 +126,8 @@ def _anchored(config: RunConfig, bases: Sequence[Path]) -> RunConfig:
     """Paths made absolute and the JSON taken in: the run may be resumed from anywhere, without the recipe's folder."""
     data = config.data.model_copy(update={"path": _anchor(config.data.path, bases)})
     deepspeed = config.deepspeed.model_copy(update={"config": _anchor(config.deepspeed.config, bases)})
-    return config.model_copy(update={"data": data, "deepspeed": deepspeed})
+    model = config.model.model_copy(update={"init_from": _anchor(config.model.init_from, bases)})
+    return config.model_copy(update={"data": data, "deepspeed": deepspeed, "model": model})
 
 
 def _self_contained(config: RunConfig) -> RunConfig:

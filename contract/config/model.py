@@ -6,7 +6,11 @@ from contract.config.base import Section
 
 
 class Model(Section):
-    """Shape and initialisation. A changed shape cannot resume from older checkpoints of the run."""
+    """Shape and initialisation. A changed shape resumes from older checkpoints if [checkpoint] model_change allows."""
+
+    init_from: str = ""
+    """Directory with DeepSeek-V2 or V3 weights in Hugging Face format; the shape is theirs then. Read once: a resume
+    loads checkpoints. Download it first (huggingface-cli with HF_ENDPOINT for a mirror, or modelscope)."""
 
     vocab_size: int = Field(default=0, ge=0)
     """Rows of the embedding. 0 takes the vocabulary of the prepared data; set it to leave room for later tokens."""

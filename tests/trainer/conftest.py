@@ -170,9 +170,12 @@ def corpus(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def bench(tmp_path, warm, corpus) -> Callable[..., Bench]:
-    """Make a run of a very small model; keyword arguments are sections of the configuration."""
+    """Make a run of a very small model; keyword arguments are sections of the configuration.
 
-    def make(name: str = "run", *, world_size: int = 2, **sections) -> Bench:
+    `shape` is [model] altogether.
+    """
+
+    def make(name: str = "run", *, world_size: int = 2, shape: dict | None = None, **sections) -> Bench:
         small = {"hidden_size": 32, "intermediate_size": 64, "moe_intermediate_size": 16, "layers": 2}
         value = {
             "run": {"steps": 8},
@@ -185,6 +188,8 @@ def bench(tmp_path, warm, corpus) -> Callable[..., Bench]:
         }
         for section, keys in sections.items():
             value[section] = {**value.get(section, {}), **keys}
+        if shape is not None:
+            value["model"] = shape
         run = RunDir(path=tmp_path / name)
         run.path.mkdir()
         run.config.write_text(configuration.dump(configuration.parse(value, source=name, bases=[tmp_path])))

@@ -1,0 +1,103 @@
+"""[model] init_from: the shape of a run that starts from Hugging Face weights is that of their config.json."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from contract.config.model import Model
+
+ARCHITECTURES = frozenset({"deepseek_v2", "deepseek_v3"})
+CONFIG = "config.json"
+
+# Our key → their names for it (older files have other ones), and what their null means.
+_KEYS: Mapping[str, tuple[tuple[str, ...], int | None]] = {
+    "vocab_size": (("vocab_size",), None),
+    "hidden_size": (("hidden_size",), None),
+    "intermediate_size": (("intermediate_size",), None),
+    "moe_intermediate_size": (("moe_intermediate_size",), None),
+    "layers": (("num_hidden_layers",), None),
+    "dense_layers": (("first_k_dense_replace",), 0),
+    "attention_heads": (("num_attention_heads",), None),
+    "q_lora_rank": (("q_lora_rank",), 0),
+    "kv_lora_rank": (("kv_lora_rank",), None),
+    "qk_nope_head_dim": (("qk_nope_head_dim",), None),
+    "qk_rope_head_dim": (("qk_rope_head_dim",), None),
+    "v_head_dim": (("v_head_dim",), None),
+    "routed_experts": (("n_routed_experts", "num_local_experts", "num_experts"), None),
+    "shared_experts": (("n_shared_experts",), None),
+    "experts_per_token": (("num_experts_per_tok",), None),
+    "expert_groups": (("n_group",), 1),
+    "groups_per_token": (("topk_group",), 1),
+    "routed_scaling_factor": (("routed_scaling_factor",), None),
+    "initializer_range": (("initializer_range",), None),
+}
+
+
+def shaped(model: Model) -> tuple[Model, list[str]]:
+    """[model] with the shape that `init_from` has, and what is wrong (`model.key: sentence`).
+
+    A key that the recipe sets must say the same.
+    """
+    if not model.init_from:
+        return model, []
+    found, problems = _read(Path(model.init_from))
+    if problems:
+        return model, [f"model.init_from: {text}" for text in problems]
+    taken, problems = shape_in(found)
+    if problems:
+        return model, [f"model.init_from: {Path(model.init_from) / CONFIG}: {text}" for text in problems]
+    return model.model_copy(update=taken), differences(model, taken)
+
+
+def shape_in(found: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The keys of [model] as this config.json has them, and what is wrong with it."""
+    taken: dict[str, Any] = {}
+    problems: list[str] = []
+    for key, (names, null) in _KEYS.items():
+        name = next((name for name in names if name in found), None)
+        if name is None:
+            problems.append(f"{names[0]} is missing")
+            continue
+        value = null if found[name] is None else found[name]
+        try:
+            taken[key] = getattr(Model.model_validate({key: value}), key)
+        except ValidationError as error:
+            message = error.errors(include_url=False)[0]["msg"]
+            problems.append(f"{name} is {value!r}; {message[0].lower()}{message[1:]}")
+    return taken, problems
+
+
+def differences(model: Model, taken: Mapping[str, Any]) -> list[str]:
+    """Where a key that is set says something else than the weights (`model.key: sentence`)."""
+    return [
+        f"model.{key}: is {getattr(model, key)!r}, but the weights of init_from have {value!r}; leave the key out"
+        for key, value in taken.items()
+        if key in model.model_fields_set and getattr(model, key) != value
+    ]
+
+
+def _read(directory: Path) -> tuple[dict[str, Any], list[str]]:
+    try:
+        found = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        return {}, [f"{directory / CONFIG} cannot be read: {error}"]
+    if not isinstance(found, dict) or found.get("model_type") not in ARCHITECTURES:
+        kind = found.get("model_type") if isinstance(found, dict) else None
+        return {}, [
+            f"{directory} holds a {kind!r} model; {' and '.join(sorted(ARCHITECTURES))} can be trained"
+        ]
+    problems = []
+    if found.get("quantization_config"):
+        problems.append(
+            f"the weights in {directory} are quantised; convert them to bf16 first (DeepSeek's fp8_cast_bf16.py)"
+        )
+    if found.get("tie_word_embeddings"):
+        problems.append(
+            f"{directory} shares the embedding with the head (tie_word_embeddings), which is not supported"
+        )
+    if not any(directory.glob("*.safetensors")):
+        problems.append(f"{directory} has no *.safetensors files")
+    return found, problems
