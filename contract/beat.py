@@ -28,7 +28,8 @@ class WorkerBeat:
 
     `exit_code` is None while it lives; negative for a signal, as in `subprocess`. `exit_age_s` counts from
     the moment that the agent reaped it. `os_state`: the kernel's letter for the process (T: stopped, D: in an
-    uninterruptible call), "" where it was not read.
+    uninterruptible call), "" where it was not read. While the counter stands still, `busy` is how many cores the
+    process keeps busy and `quiet_s` for how long (s) it has neither read nor written; None: not measured.
     """
 
     rank: int
@@ -43,6 +44,8 @@ class WorkerBeat:
     exit_code: int | None = None
     exit_age_s: float = 0.0
     os_state: str = ""
+    busy: float | None = None
+    quiet_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +118,8 @@ def _beat(value: dict[str, Any]) -> Beat:
             exit_code=item["exit_code"],
             exit_age_s=item["exit_age_s"],
             os_state=item.get("os_state", ""),
+            busy=item.get("busy"),
+            quiet_s=item.get("quiet_s"),
         )
         for item in value["workers"]
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from contract import files
@@ -11,9 +12,22 @@ from contract.states import ControlPhase
 VERSION = 1
 
 
+class OrderKind(StrEnum):
+    """What can be ordered while a generation runs. Kinds that an agent does not know go to rank 0."""
+
+    CHECKPOINT = "checkpoint"  # rank 0: save now
+    EVIDENCE = "evidence"  # agents: keep where the workers stand, for a verdict; before they are ended
+    DUMP = "dump"  # agents: the same, because a person asked
+
+    @classmethod
+    def looks(cls) -> "frozenset[str]":
+        """Kinds that agents carry out by looking at their workers."""
+        return frozenset({cls.EVIDENCE, cls.DUMP})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """A one-off order (`dump`, `checkpoint`, `profile`), carried out once per id."""
+    """A one-off order (`OrderKind`), carried out once per id."""
 
     id: str
     kind: str

@@ -133,6 +133,22 @@ class Judged(Body):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EvidenceKept(Body):
+    """Where a generation's workers stood lies in the directory `path`. `order`: whose wish it was, "" for a verdict.
+
+    `nodes` have kept theirs, `missing` have not (yet). `digest`: language → two lines that say what it means.
+    """
+
+    attempt: int
+    generation: int
+    path: str
+    order: str = ""
+    nodes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    digest: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Recovered(Body):
     """The first optimiser step after a failure is done. `lost_s`: from the verdict's event to that step."""
 
@@ -233,6 +249,7 @@ KINDS: Mapping[str, type[Body]] = {
     "generation-went": GenerationWent,
     "generation-resumed": GenerationResumed,
     "judged": Judged,
+    "evidence-kept": EvidenceKept,
     "recovered": Recovered,
     "checkpoint-seen": CheckpointSeen,
     "state-changed": StateChanged,

@@ -12,6 +12,7 @@ from contract.layout import RunDir
 from contract.states import Phase
 
 VERSION = 1
+KERNEL_OOM = "KernelOutOfMemory"  # `exception_type` of a worker that the kernel killed for want of memory
 
 
 @dataclass(frozen=True, kw_only=True)

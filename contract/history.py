@@ -9,6 +9,7 @@ from contract import events as ev
 from contract.states import RunState
 
 _KEPT_ALERTS = 200
+_KEPT_DUMPS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +26,7 @@ class GenerationHistory:
     failure: ev.Judged | None = None
     failed_at: float | None = None
     recovered: ev.Recovered | None = None
+    evidence: ev.EvidenceKept | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +109,9 @@ class History:
     alerts_sent: int = 0
     alerts_failed: int = 0
     faults: tuple[ev.Recovered, ...] = ()
+    dumps: Mapping[str, ev.EvidenceKept] = field(
+        default_factory=dict
+    )  # request → what was kept for it, the newest
 
     @property
     def newest(self) -> AttemptHistory | None:
@@ -252,6 +257,14 @@ def _judged(history: History, body: ev.Judged, at: float) -> History:
     )
 
 
+def _evidence_kept(history: History, body: ev.EvidenceKept, at: float) -> History:
+    del at
+    if body.order:
+        kept = [*_without(history.dumps, body.order).items(), (body.order, body)][-_KEPT_DUMPS:]
+        return replace(history, dumps=dict(kept))
+    return _on_generation(history, body.attempt, body.generation, lambda item: replace(item, evidence=body))
+
+
 def _recovered(history: History, body: ev.Recovered, at: float) -> History:
     del at
     history = _on_generation(
@@ -353,6 +366,7 @@ _RULES: Mapping[type[ev.Body], Callable[[History, Any, float], History]] = Mappi
         ev.GenerationWent: _generation_went,
         ev.GenerationResumed: _generation_resumed,
         ev.Judged: _judged,
+        ev.EvidenceKept: _evidence_kept,
         ev.Recovered: _recovered,
         ev.CheckpointSeen: _checkpoint_seen,
         ev.StateChanged: _state_changed,

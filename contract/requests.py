@@ -16,6 +16,7 @@ class RequestKind(StrEnum):
     PAUSE = "pause"
     RESUME = "resume"
     CANCEL = "cancel"
+    DUMP = "dump"
     UNKNOWN = "unknown"
 
 

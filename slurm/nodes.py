@@ -1,7 +1,9 @@
 """What Slurm says of nodes: which exist in a partition, and which of them do not answer their controller."""
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from slurm.squeue import Ask, ask
 
@@ -24,6 +26,9 @@ _UNUSABLE = frozenset(
     }
 )
 
+_FACTS = 16  # nodes of which facts are kept
+_FACTS_BYTES = 65_536
+
 
 @dataclass(frozen=True, kw_only=True)
 class NodeRow:
@@ -40,6 +45,22 @@ class NodeRow:
     def failed_prolog(self) -> bool:
         """Slurm drains a node whose prolog failed, in these words."""
         return self.reason.lower().startswith("prolog error")
+
+
+def keep_facts(names: Iterable[str], path: Path, ask: Ask = ask) -> None:
+    """What Slurm says of these nodes, into this file. A controller that does not answer leaves that word there."""
+    wanted = ",".join(list(names)[:_FACTS])
+    questions = (
+        ["scontrol", "show", "node", wanted],
+        ["sinfo", "-N", "-n", wanted, "-o", "%N %T %E %H"],
+    )
+    parts = []
+    for question in questions:
+        answer = ask(question)
+        parts.append(f"$ {' '.join(question)}\n{answer.out if answer else 'no answer'}\n")
+    with contextlib.suppress(OSError):  # the run's recovery must not depend on it
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(parts)[:_FACTS_BYTES], encoding="utf-8", errors="replace")
 
 
 def list_nodes(

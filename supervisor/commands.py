@@ -27,5 +27,6 @@ def mount(app: typer.Typer) -> None:
     app.command("pause")(commands_operate.pause)
     app.command("resume")(commands_operate.resume)
     app.command("cancel")(commands_operate.cancel)
+    app.command("dump")(commands_operate.dump)
     app.command("replay")(commands_replay.replay)
     app.command("simulate")(commands_simulate.simulate)

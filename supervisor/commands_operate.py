@@ -1,4 +1,4 @@
-"""`ciuic pause`, `resume`, `cancel`: a request to whoever supervises the run, and the wait for its outcome."""
+"""`ciuic pause`, `resume`, `cancel`, `dump`: a request to whoever supervises the run, and the wait for its outcome."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +12,7 @@ Where = Annotated[
 Patience = Annotated[float, typer.Option("--wait", help="Seconds to wait for the outcome.")]
 
 WAIT_S = 600.0
+DUMP_WAIT_S = 60.0
 
 
 def pause(run: Name, root: Where = None, wait: Patience = WAIT_S) -> None:
@@ -27,6 +28,11 @@ def resume(run: Name, root: Where = None, wait: Patience = WAIT_S) -> None:
 def cancel(run: Name, root: Where = None, wait: Patience = WAIT_S) -> None:
     """End the run for good. Its checkpoints stay."""
     _ask(run, "cancel", root, wait)
+
+
+def dump(run: Name, root: Where = None, wait: Patience = DUMP_WAIT_S) -> None:
+    """Keep where every rank stands: stacks, flight recorders, GPU health. Training goes on."""
+    _ask(run, "dump", root, wait)
 
 
 def _ask(name: str, kind: str, root: Path | None, wait_s: float) -> None:

@@ -19,6 +19,7 @@ from contract.layout import RunDir
 from contract.requests import remove_request
 from contract.states import JobState, RunState
 from supervisor.adapters.act import Hands
+from supervisor.adapters.evidence import evidence_news
 from supervisor.adapters.leadership import Leadership, OvertakenError
 from supervisor.adapters.queues import Queues, job_id_of, recorded_end
 from supervisor.adapters.rundir import Observer
@@ -213,6 +214,8 @@ class Supervision:
         for body in recovery.news(book.history, observation):
             book.append(body)
         now = self._world.clock()
+        for kept in evidence_news(self.run, book.history, observation, active.config, now):
+            book.append(kept)
         verdict = judge(observation, book.history, active.config, now)
         self._tell_the_log(active, observation, verdict)
         if verdict.failed and not _judged(book.history, observation):

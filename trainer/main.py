@@ -15,6 +15,7 @@ from pathlib import Path
 from contract.page import WorkerPage, page_from_environment
 from contract.states import ExitCode, Phase
 from trainer.errors import TrainerError
+from trainer.evidence import offer_evidence
 from trainer.recipe import read_config, wanted_accelerator
 from trainer.stop import StopFlag
 from trainer.worker import Worker, worker_from_environment
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     stop = StopFlag.install()
     page = page_from_environment()
+    offer_evidence()
     try:
         given = _parse(arguments)
         worker = worker_from_environment(os.environ, given.run_dir)

@@ -78,6 +78,7 @@ def take_step(
         NumericsError: on all ranks, when the last step broke the weights of one, or the loss scale cannot become
             smaller (then the weights are unchanged).
     """
+    page.mark(step=step, phase=Phase.FORWARD)  # who waits here has its data: the one that has not is behind
     tokens, unsound = ranks.sums(window.tokens, not watch.sound)
     refuse_broken_weights(ranks, watch, unsound)
     total, short = 0.0, ""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from contract.beat import WorkerBeat
 from contract.config import RunConfig
 from contract.exits import WorkerExit
+from slurm.agent.memory import MemoryWatch
 from slurm.agent.warm import Ended, Exited, Lost, Ready, Started, WarmProcess
 from slurm.agent.worker import Worker
 
@@ -50,6 +51,7 @@ class Crew:
     clock: Callable[[], float]
     tell: Callable[[str], None]
     terminated: bool = False
+    memory: MemoryWatch = field(default_factory=MemoryWatch)
     workers: dict[int, Worker] = field(default_factory=dict)
     _warm: WarmProcess | None = None
     _cold: str = ""
@@ -76,6 +78,7 @@ class Crew:
 
     def beats(self, now: float) -> tuple[WorkerBeat, ...]:
         """Every worker's line of the beat."""
+        self.memory.mark(now)
         return tuple(worker.beat(now) for worker in self.workers.values())
 
     def usual(self) -> dict[str, float]:
@@ -191,4 +194,5 @@ class Crew:
     def _ended(self, worker: Worker, *, code: int, ordered: bool) -> WorkerExit:
         # A cancelled job's processes get SIGTERM all at once, we too: such an end explains nothing either.
         ordered = ordered or (self.terminated and code in {-signal.SIGTERM, -signal.SIGKILL})
-        return worker.ended(code=code, ordered=ordered, node=self.node, now=self.clock())
+        oom = self.memory.killed()
+        return worker.ended(code=code, ordered=ordered, node=self.node, now=self.clock(), oom=oom)

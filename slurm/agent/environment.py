@@ -8,6 +8,7 @@ from pathlib import Path
 
 from contract.config import RunConfig
 from contract.control import Control
+from contract.evidence import NCCL
 from slurm.agent.network import Link
 
 
@@ -28,6 +29,7 @@ def base_environment(
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",  # numpy would leave threads behind, and a fork copies only one
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # otherwise asking for CUDA initialises the driver in the warm process
+        "TORCH_FR_BUFFER_SIZE": "256",  # entries of torch's flight recorder, whose dumps must stay small
         "TORCH_EXTENSIONS_DIR": str(Path(sys.prefix) / "share" / "ciuic" / "torch_extensions"),
     }
     devices = {"CUDA_VISIBLE_DEVICES": visible_devices(environment, job.gpus_per_node, index, local=local)}
@@ -101,6 +103,9 @@ def worker_environment(
         "CIUIC_GENERATION": str(place.generation),
         "CIUIC_NODE": place.node,
         "CIUIC_PAGE": place.page,
+        # A byte in `<prefix><rank>.pipe` has torch write NCCL's flight recorder, whatever the interpreter does.
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": place.page + NCCL,
+        "TORCH_FR_DUMP_TEMP_FILE": place.page + NCCL,
         "CIUIC_MIN_STEP": str(bounds[0]),
         "CIUIC_MAX_STEP": str(bounds[1]),
         "CIUIC_SKIP_WINDOWS": json.dumps(windows),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, assert_never
 
 from contract.config import RunConfig
-from contract.control import Go, create_go
+from contract.control import Go, OrderKind, create_go
 from contract.exits import WorkerExit, write_exits
 from contract.layout import RunDir
 from contract.states import AgentPhase
@@ -28,6 +28,7 @@ from slurm.agent.decide import (
     done_code,
 )
 from slurm.agent.environment import base_environment
+from slurm.agent.evidence import Evidence, Place
 from slurm.agent.identity import Identity
 from slurm.agent.launch import Launch, start_workers
 from slurm.agent.network import choose_link, hold_port
@@ -36,6 +37,7 @@ from slurm.agent.output import NodeLog
 from slurm.agent.pages import make_page_directory, remove_pages
 from slurm.agent.reporter import Reporter, first_beat
 
+_GAP_S = 5.0  # between two turns of the loop: longer than any of its own work takes
 _TURN_S = 0.1  # the longest sleep: pages are looked at, and signs of life taken, so often
 
 
@@ -50,6 +52,7 @@ class Agent:
         self._reporter = Reporter(path=place.beat(me.node), period_s=config.monitor.beat_s, beat=beat)
         self._generation, self._started = 1, 0  # the one we are in; the one that our workers belong to
         self._stage, self._stage_at, self._busy_at = Stage.CLEARING, now, now
+        self._turned_at = now
         self._done: int | None = None
         self._first_done_at: float | None = None
         self._leaving: Leave | None = None
@@ -71,6 +74,15 @@ class Agent:
             clock=time.monotonic,
             tell=self._tell,
         )
+        self._evidence = Evidence(
+            Place(
+                attempt=place,
+                number=attempt,
+                node=me.node,
+                gpus=config.job.gpus_per_node > 0,
+                environment=self._crew.environment,
+            )
+        )
         if self._link.reason:
             self._log.add(self._generation, None, f"network: {self._link.reason}")
         if self._link.note:
@@ -83,6 +95,7 @@ class Agent:
         while True:
             now = time.monotonic()
             self._take_in(now)
+            self._keep_evidence(now)
             if self._leaving is None:
                 self._act(decide(self._situation(now)), now)
             if self._stage is Stage.CLEARING:
@@ -101,7 +114,17 @@ class Agent:
 
     # -- look ------------------------------------------------------------------------------------------------
 
+    def _mind_the_gap(self, now: float) -> None:
+        """Eyes that were shut judge nothing: this process was stopped, or its whole machine, or a disk was."""
+        gap = now - self._turned_at
+        self._turned_at = now
+        if gap > _GAP_S:
+            self._tell(f"did not run for {gap:.0f} s; standstills are counted from here on")
+            for worker in self._crew.alive:
+                worker.blink(now)
+
     def _take_in(self, now: float) -> None:
+        self._mind_the_gap(now)
         for worker in self._crew.workers.values():
             worker.output.drain()
             if worker.alive and worker.look(now):
@@ -149,7 +172,20 @@ class Agent:
 
     # -- act -------------------------------------------------------------------------------------------------
 
+    def _keep_evidence(self, now: float) -> None:
+        """Carry out orders to look at the workers, before anything ends them."""
+        control = None if self._terminated else self._news.control
+        self._reporter.orders_done(
+            [
+                *self._evidence.turn(now),
+                *self._evidence.obey(control, self._crew.alive, self._started, now),
+            ]
+        )
+
     def _act(self, action: Action, now: float) -> None:
+        ends = isinstance(action, Prepare | Leave) and self._crew.alive and not self._terminated
+        if ends and self._evidence.holds(now):
+            return  # the next turn comes to the same action
         match action:
             case Wait(done=done):
                 if done is not None and self._done is None:
@@ -234,7 +270,8 @@ class Agent:
         orders = [
             {"id": order.id, "kind": order.kind}
             for order in control.orders
-            if self._handed.setdefault(order.id, self._started) == self._started
+            if order.kind not in OrderKind.looks()
+            and self._handed.setdefault(order.id, self._started) == self._started
         ]
         wanted = (self._started, {"hot": dict(control.hot), "orders": orders})
         if wanted == self._on_page or not (orders or control.hot):
@@ -257,6 +294,8 @@ class Agent:
             )
             self._log.add(self._started, None, f"rank {item.rank} {what}")
         self._reporter.changed = True
+        if done_code(tuple(item.code for item in exits if not item.ordered)) is None:
+            self._evidence.glance(self._crew.alive, self._started, time.monotonic())
         try:
             write_exits(self.run, self.attempt, self._started, self.me.node, self._crew.exits)
         except OSError as error:  # a full disk may be what ended them: try again each turn

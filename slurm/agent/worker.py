@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from contract.beat import WorkerBeat
-from contract.exits import WorkerExit
+from contract.exits import KERNEL_OOM, WorkerExit
 from contract.page import PageReading, WorkerPage
 from contract.states import Phase
+from slurm.agent.effort import Doing, Effort
 from slurm.agent.output import WorkerOutput
 
 _SIGUSR1_BIT = 1 << (signal.SIGUSR1 - 1)
@@ -22,11 +23,13 @@ class Worker:
     rank: int
     local_rank: int
     page: WorkerPage
+    page_path: Path
     output: WorkerOutput
     reading: PageReading
     moved_at: float
     stepped: bool = False  # the first step of the generation is done: from here on waits are the usual ones
     usual: dict[str, float] = field(default_factory=dict)  # phase → longest wait in it that ended well
+    effort: Effort = field(default_factory=Effort)
     pid: int = 0
     exit: WorkerExit | None = None
     ended_at: float = 0.0
@@ -36,6 +39,10 @@ class Worker:
     @property
     def alive(self) -> bool:
         return self.exit is None
+
+    def blink(self, now: float) -> None:
+        """We have not looked for a while: what stood still in that time may have moved just as well."""
+        self.moved_at = now
 
     def look(self, now: float) -> bool:
         """Read the page; True if it is news: from one kind of phase to another (inside a step they alternate)."""
@@ -48,11 +55,14 @@ class Worker:
             self.moved_at = now
         return _kind(self.reading.phase) is not _kind(before.phase)
 
-    def ended(self, *, code: int, ordered: bool, node: str, now: float) -> WorkerExit:
-        """Note the end, with everything that the worker left to say."""
+    def ended(self, *, code: int, ordered: bool, node: str, now: float, oom: int = 0) -> WorkerExit:
+        """Note the end, with everything that the worker left to say. `oom`: the kernel's kills of a moment ago."""
         self.output.drain()
         self.look(now)
         found = self.reading.exception or {}
+        if code == -signal.SIGKILL and oom > 0 and not ordered:
+            text = f"the kernel was out of memory and killed {oom} process{'es' if oom > 1 else ''} of {node}"
+            found = {"type": KERNEL_OOM, "text": text}
         self.ended_at = now
         self.exit = WorkerExit(
             rank=self.rank,
@@ -78,6 +88,8 @@ class Worker:
         return self.save_sent
 
     def beat(self, now: float) -> WorkerBeat:
+        runs = self.exit is None and self.pid
+        doing = self.effort.look(self.pid, self.reading.counter, now) if runs else Doing()
         return WorkerBeat(
             rank=self.rank,
             local_rank=self.local_rank,
@@ -90,7 +102,9 @@ class Worker:
             idle_s=round(now - self.moved_at, 3),
             exit_code=None if self.exit is None else self.exit.code,
             exit_age_s=0.0 if self.exit is None else round(now - self.ended_at, 3),
-            os_state=_os_state(self.pid) if self.exit is None and self.pid else "",
+            os_state=doing.os_state,
+            busy=doing.busy,
+            quiet_s=doing.quiet_s,
         )
 
     def close(self) -> None:
@@ -102,21 +116,18 @@ def new_worker(path: Path, output: WorkerOutput, *, rank: int, local_rank: int, 
     """A worker that is about to start, with a fresh page."""
     page = WorkerPage.create(path, rank=rank)
     return Worker(
-        rank=rank, local_rank=local_rank, page=page, output=output, reading=page.read(), moved_at=now
+        rank=rank,
+        local_rank=local_rank,
+        page=page,
+        page_path=path,
+        output=output,
+        reading=page.read(),
+        moved_at=now,
     )
 
 
 def _kind(phase: Phase) -> Phase:
     return Phase.FORWARD if phase.in_step else phase
-
-
-def _os_state(pid: int) -> str:
-    """The kernel's letter for the process: a stopped one stands still for another reason than one that waits."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    return stat.rpartition(")")[2].split()[0]
 
 
 def _catches_usr1(pid: int) -> bool:

@@ -5,17 +5,18 @@ Every effect may meet a world in which it has happened already (we were killed i
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from threading import Thread
 from typing import assert_never
 
 from contract import events as ev
 from contract.config import RunConfig
-from contract.control import Control, read_control, write_control
+from contract.control import Control, Order, OrderKind, read_control, write_control
 from contract.history import AttemptHistory, History
 from contract.layout import RunDir
 from contract.requests import remove_request
 from contract.states import ControlPhase, JobState
 from slurm.job import read_job
-from slurm.nodes import list_nodes
+from slurm.nodes import keep_facts, list_nodes
 from slurm.queue import Job, QueueClient
 from slurm.request import attempt_tag
 from slurm.submit import Finding, Submitted, find_attempt, submit_attempt
@@ -24,6 +25,7 @@ from supervisor.book import Book
 from supervisor.core import actions as do
 from supervisor.core.placement import affordable
 
+_KEPT_ORDERS = 16
 _AGAIN_S = 10.0  # between two identical orders for the queue
 _LOOK_AGAIN_S = 5.0  # between two questions about a submission in doubt
 
@@ -50,7 +52,7 @@ class Hands:
     def carry_out(self, action: do.Action) -> None:
         """One action. Raises OSError when the world does not let it happen; the next tick finds out and repeats."""
         match action:
-            case do.Submit() | do.Prepare() | do.Go() | do.SaveAndLeave() | do.Cancel():
+            case do.Submit() | do.Prepare() | do.Go() | do.SaveAndLeave() | do.Cancel() | do.TakeEvidence():
                 self._touch_the_job(action)
             case do.CloseAttempt() | do.SetBounds() | do.SetState() | do.Answer() | do.Tell():
                 self._write_down(action)
@@ -59,7 +61,9 @@ class Hands:
             case _:
                 assert_never(action)
 
-    def _touch_the_job(self, action: do.Submit | do.Prepare | do.Go | do.SaveAndLeave | do.Cancel) -> None:
+    def _touch_the_job(
+        self, action: do.Submit | do.Prepare | do.Go | do.SaveAndLeave | do.Cancel | do.TakeEvidence
+    ) -> None:
         match action:
             case do.Submit():
                 self._submit(action)
@@ -71,6 +75,8 @@ class Hands:
                 self._save_and_leave(action)
             case do.Cancel():
                 self._cancel(action)
+            case do.TakeEvidence():
+                self._take_evidence(action)
 
     def _write_down(self, action: do.CloseAttempt | do.SetBounds | do.SetState | do.Answer | do.Tell) -> None:
         match action:
@@ -220,8 +226,10 @@ class Hands:
                 generation=action.generation,
                 phase=ControlPhase.PREPARE,
                 members=members,
-            )
+            ),
+            *([Order(id=action.evidence, kind=OrderKind.EVIDENCE)] if action.evidence else []),
         )
+        self._ask_the_scheduler(action.attempt, action.generation - 1)
 
     def _go(self, action: do.Go) -> None:
         attempt = self._attempt(action.attempt)
@@ -246,6 +254,25 @@ class Hands:
                 port=action.port,
             )
         )
+
+    def _take_evidence(self, action: do.TakeEvidence) -> None:
+        current = read_control(self.book.run)
+        if current is None or current.attempt != action.attempt:
+            return
+        self.say(f"has the agents keep where the workers stand: {action.reason}")
+        self._write(current, Order(id=action.order, kind=action.kind))
+        if action.kind is OrderKind.EVIDENCE:
+            self._ask_the_scheduler(action.attempt, current.generation)
+
+    def _ask_the_scheduler(self, attempt: int, generation: int) -> None:
+        """What Slurm says of the nodes of a failure, kept beside the agents' evidence. Nobody waits for it."""
+        known = self._attempt(attempt)
+        found = [item for item in known.generations if item.number == generation] if known else []
+        failure = found[0].failure if found else None
+        if failure is None or not failure.nodes or self.config.job.executor == "local":
+            return
+        path = self.book.run.attempt(attempt).evidence(generation) / "scheduler.txt"
+        Thread(target=keep_facts, args=(failure.nodes, path), daemon=True).start()
 
     def _save_and_leave(self, action: do.SaveAndLeave) -> None:
         current = read_control(self.book.run)
@@ -285,7 +312,7 @@ class Hands:
             self.book.append(ev.RequestDone(id=request.id, outcome=action.outcome, ok=action.ok))
         remove_request(self.book.run, request.id)
 
-    def _write(self, control: Control) -> None:
+    def _write(self, control: Control, *orders: Order) -> None:
         """Replace control.json, with the resume bounds of the history and what was set while running."""
         try:
             current = read_control(self.book.run)
@@ -297,7 +324,7 @@ class Hands:
             max_step=self.history.max_step,
             skip_windows=self.history.skip_windows,
             hot=current.hot if current else {},
-            orders=current.orders if current and current.attempt == control.attempt else (),
+            orders=_with(current.orders if current and current.attempt == control.attempt else (), orders),
         )
         if current != wanted:
             self.book.guard()
@@ -310,6 +337,11 @@ class Hands:
             return False
         self._done_at[what] = now
         return True
+
+
+def _with(orders: tuple[Order, ...], more: tuple[Order, ...]) -> tuple[Order, ...]:
+    """The newest orders, each once."""
+    return tuple({order.id: order for order in (*orders, *more)}.values())[-_KEPT_ORDERS:]
 
 
 def _recorded_id(run: RunDir, attempt: int) -> str:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from contract.control import OrderKind
 from contract.events import AlertQueued
 from contract.requests import Request
 from contract.states import RunState
@@ -18,12 +19,16 @@ class Submit:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepare:
-    """Order a new generation in the same attempt: control.json says prepare with these members."""
+    """Order a new generation in the same attempt: control.json says prepare with these members.
+
+    `evidence`: the order by which the agents first keep where the workers stand, "" when nothing is to be seen.
+    """
 
     attempt: int
     generation: int
     members: tuple[str, ...]
     reason: str
+    evidence: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +40,16 @@ class Go:
     members: tuple[str, ...]
     master: str
     port: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakeEvidence:
+    """Order the agents to keep where their workers stand, and let them run on."""
+
+    attempt: int
+    order: str
+    kind: OrderKind
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,5 +121,16 @@ class Wait:
 
 
 Action = (
-    Submit | Prepare | Go | SaveAndLeave | Cancel | CloseAttempt | SetBounds | SetState | Answer | Tell | Wait
+    Submit
+    | Prepare
+    | Go
+    | TakeEvidence
+    | SaveAndLeave
+    | Cancel
+    | CloseAttempt
+    | SetBounds
+    | SetState
+    | Answer
+    | Tell
+    | Wait
 )

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from contract.config import RunConfig
-from contract.events import AlertQueued, Judged, Recovered
+from contract.events import AlertQueued, EvidenceKept, Judged, Recovered
 from contract.history import History
-from contract.layout import RunDir
+from contract.layout import AttemptDir, RunDir
 from contract.states import Cause, VerdictKind
 from supervisor.core import failure_words
 from supervisor.core.blame import Suspect
 from supervisor.core.budget import Stop
+from supervisor.core.keeping import order_for
 from supervisor.core.observation import CheckpointLook
 from supervisor.core.phrases import CAUSES, FIXES, word
 from supervisor.core.rollback import jumped_window
@@ -57,6 +58,10 @@ def failed(
     if last:
         zh.append(f"最后输出：{last}")
         en.append(f"Last line: {last}")
+    if order_for(failure):
+        place = _evidence(history, config, failure)
+        zh.append(f"证据：{place}{_digest(history, failure, 'zh')}")
+        en.append(f"Evidence: {place}{_digest(history, failure, 'en')}")
     return _alert(
         history,
         key=f"failure:{failure.cause}",
@@ -74,21 +79,21 @@ def stopped(history: History, config: RunConfig, failure: Judged, stop: Stop) ->
     head_en = "refused to train, stopped" if refused else f"stopped: {word(CAUSES, failure.cause, 'en')}"
     if config.supervisor.observe_only:
         head_zh, head_en = f"{head_zh}（只观察，未处理）", f"{head_en} (only observed, nothing is done)"
-    evidence = _evidence(history, config, failure.attempt)
+    evidence = _evidence(history, config, failure)
     last = _last_line(failure)
     zh = [
         failure_words.sentence(failure, "zh"),
         f"停止原因：{stop.zh}",
         f"建议：{_fix(failure, 'zh')}",
         *([f"最后输出：{last}"] if last else []),
-        f"证据：{evidence}",
+        f"证据：{evidence}{_digest(history, failure, 'zh')}",
     ]
     en = [
         failure_words.sentence(failure, "en"),
         f"Stopped because: {stop.en}",
         f"Likely fix: {_fix(failure, 'en')}",
         *([f"Last line: {last}"] if last else []),
-        f"Evidence: {evidence}",
+        f"Evidence: {evidence}{_digest(history, failure, 'en')}",
     ]
     return _alert(
         history,
@@ -103,7 +108,7 @@ def stopped(history: History, config: RunConfig, failure: Judged, stop: Stop) ->
 def stopped_before_start(history: History, config: RunConfig, reason: str) -> AlertQueued:
     """The queue will never take this job."""
     number = history.newest.number if history.newest else 0
-    evidence = _evidence(history, config, number)
+    evidence = str(_attempt_directory(history, config, number).path)
     return _alert(
         history,
         key=f"impossible:{number}",
@@ -139,11 +144,13 @@ def recovered(history: History, found: Recovered) -> AlertQueued:
                 f"训练已恢复，现在第 {found.step} 步。",
                 f"时间损失：{lost:.1f} 秒（发现 {found.detect_s:.1f} 秒，重启 {found.restart_s:.1f} 秒）。",
                 f"重复训练：{found.repeated_steps} 步。",
+                *_seen_then(history, found, "zh"),
             ],
             [
                 f"Training goes on, step {found.step}.",
                 f"Time lost: {lost:.1f} s (detection {found.detect_s:.1f} s, restart {found.restart_s:.1f} s).",
                 f"Steps repeated: {found.repeated_steps}.",
+                *_seen_then(history, found, "en"),
             ],
         ),
     )
@@ -371,6 +378,40 @@ def _last_line(failure: Judged) -> str:
     return "\n".join(said[-4:] if failure.cause == Cause.UNEXPLAINED else said[-1:])
 
 
-def _evidence(history: History, config: RunConfig, attempt: int) -> str:
-    """Logs, exit records and evidence of the attempt lie there."""
-    return str(RunDir(path=Path(config.run.root) / history.run).attempt(attempt).path)
+def _evidence(history: History, config: RunConfig, failure: Judged) -> str:
+    """What was kept for this failure lies there; else logs and exit records of the attempt."""
+    place = _attempt_directory(history, config, failure.attempt)
+    kept = _kept(history, failure.attempt, failure.generation)
+    if kept is not None:
+        return kept.path
+    return str(place.evidence(failure.generation) if order_for(failure) else place.path)
+
+
+def _attempt_directory(history: History, config: RunConfig, attempt: int) -> AttemptDir:
+    return RunDir(path=Path(config.run.root) / history.run).attempt(attempt)
+
+
+def _seen_then(history: History, found: Recovered, language: str) -> list[str]:
+    """What the evidence said: the message about the failure left before it was read."""
+    kept = _kept(history, found.failed_attempt, found.failed_generation)
+    if kept is None or not kept.digest:
+        return []
+    head = "当时的现场：" if language == "zh" else "Where the ranks stood: "
+    return [head + kept.digest.get(language, "")]
+
+
+def _digest(history: History, failure: Judged, language: str) -> str:
+    """Its two lines, each on a line of its own, "" while they are not known."""
+    kept = _kept(history, failure.attempt, failure.generation)
+    return "".join(f"\n{line}" for line in kept.digest.get(language, "").splitlines()) if kept else ""
+
+
+def _kept(history: History, attempt: int, generation: int) -> EvidenceKept | None:
+    found = [
+        item.evidence
+        for known in history.attempts
+        if known.number == attempt
+        for item in known.generations
+        if item.number == generation
+    ]
+    return found[0] if found else None

@@ -5,6 +5,7 @@ import signal
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from contract.exits import KERNEL_OOM
 from contract.states import Cause, ExitCode
 from supervisor.core.text import one_line
 from supervisor.diagnose.catalogue import Entry, Retry, Tier, load
@@ -89,6 +90,10 @@ def _explain(end: End) -> Explained:
         name, what = _CODES[ExitCode(end.code)]
         last = _last(end) or f"exit code {end.code}"
         return _explained(load().named(name), end, f"{what}: {last}")
+    if end.code == -signal.SIGKILL and end.exception_type == KERNEL_OOM:
+        words = f"{Cause.HOST_OOM}|{end.phase}"
+        what = f"was killed by SIGKILL: {end.exception_text}"
+        return Explained(cause=Cause.HOST_OOM, what=what, signature=words, entry="kernel-oom-killer")
     if end.code < 0 and from_outside(end.code):
         what = f"was killed by {signal_name(end.code)}"
         return Explained(cause=Cause.SIGNAL, what=what, signature="", entry="exit-killed")

@@ -14,6 +14,7 @@ from supervisor.core.actions import Action, Answer, Go, Prepare, Submit, Tell, W
 from supervisor.core.asked import answer_final, refuse_impossible, stop_as_asked
 from supervisor.core.case import Case
 from supervisor.core.finish import clean_up, close
+from supervisor.core.keeping import dump_as_asked, order_for
 from supervisor.core.observation import Observation
 from supervisor.core.restart import answer_failure, submit_again, submit_next
 from supervisor.core.verdict import Verdict
@@ -46,7 +47,7 @@ def _plan(case: Case) -> tuple[Action, ...]:
     over = _over(case)
     if over is not None:
         return over
-    answers = refuse_impossible(case)
+    answers = (*refuse_impossible(case), *dump_as_asked(case))
     stopping = stop_as_asked(case)
     if stopping is not None:
         return (*answers, *stopping)
@@ -105,12 +106,14 @@ def _prepare_again(case: Case) -> tuple[Action, ...]:
         return ()
     if (case.observation.attempt, case.observation.generation) >= (newest.number, generation.number):
         return ()
+    before = [item for item in newest.generations if item.number < generation.number]
     return (
         Prepare(
             attempt=newest.number,
             generation=generation.number,
             members=generation.members,
             reason=generation.reason,
+            evidence=order_for(before[-1].failure if before else None),
         ),
     )
 

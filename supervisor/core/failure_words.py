@@ -12,7 +12,7 @@ from supervisor.core.phrases import CAUSES, PHASES, word
 
 def title(failure: Judged, language: str) -> str:
     """A few words: who and why."""
-    who = _who(failure)
+    who = _who(failure, language)
     cause = word(CAUSES, failure.cause, language)
     if failure.verdict == VerdictKind.SAVED:
         return "作业到时限，已保存" if language == "zh" else "saved at the time limit"
@@ -32,8 +32,12 @@ def _hung(failure: Judged) -> str:
     if failure.cause != "hang":
         return f"{_where(failure)} 在 {limit} 内没有启动：{failure.limits.get('what', '')}"
     idle = _seconds(failure.limits.get("idle_s"))
+    if failure.limits.get("everywhere"):
+        where = f"所有 rank 同时停在{_phase(failure)}阶段"
+    else:
+        where = f"{_where(failure)}停在{_phase(failure)}阶段"
     stopped = "，进程被信号暂停" if failure.limits.get("os_state") == "T" else ""
-    return f"{_where(failure)}停在{_phase(failure)}阶段，{idle}没有进展{stopped}（上限 {limit}），{_step(failure)}"
+    return f"{where}，{idle}没有进展{stopped}（上限 {limit}），{_step(failure)}"
 
 
 def _crashed(failure: Judged) -> str:
@@ -68,7 +72,9 @@ def _phase(failure: Judged) -> str:
     return word(PHASES, str(failure.limits.get("phase", "")), "zh")
 
 
-def _who(failure: Judged) -> str:
+def _who(failure: Judged, language: str) -> str:
+    if failure.limits.get("everywhere"):
+        return "所有 rank" if language == "zh" else "all ranks"
     if failure.suspects and failure.verdict != VerdictKind.NODE_LOST:
         return "rank " + some(tuple(str(rank) for rank in failure.suspects), 3)
     return some(failure.nodes, 3) or f"attempt {failure.attempt}"

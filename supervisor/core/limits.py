@@ -1,8 +1,9 @@
 """How long a worker's counter may stand still: a limit for each phase, learned from the run itself (rule 8)."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
+from contract.beat import WorkerBeat
 from contract.config.monitor import Monitor
 from contract.states import Phase
 
@@ -11,16 +12,40 @@ _STORAGE = frozenset({Phase.SAVE, Phase.EVALUATE})
 _STORAGE_FLOORS = 4
 
 
+_BUSY_CORES = 0.5
+_BUSY_FACTOR = 2.0  # a loop in C and a wait that spins are busy too: more time, never all of it
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """`usual_s` None: nothing was learned, so the ceiling holds."""
+    """`usual_s` None: nothing was learned, so the ceiling holds. `busy`: longer than usual, because it works."""
 
     seconds: float
     ceiling_s: float
     usual_s: float | None = None
+    busy: bool = False
 
     def facts(self) -> dict[str, float | None]:
         return {"limit_s": self.seconds, "ceiling_s": self.ceiling_s, "usual_s": self.usual_s}
+
+
+def standstill(worker: WorkerBeat) -> float:
+    """Seconds without progress and without a sign of useful work: a save or an evaluation that moves bytes works."""
+    if worker.phase in _STORAGE and worker.quiet_s is not None:
+        return min(worker.idle_s, worker.quiet_s)
+    return worker.idle_s
+
+
+def is_busy(worker: WorkerBeat) -> bool:
+    """Whether the process has used the CPU for most of its standstill. GPUs tell nothing: a wait in NCCL keeps them busy."""
+    return worker.busy is not None and worker.busy >= _BUSY_CORES
+
+
+def longer_if_busy(limit: Limit, workers: Iterable[WorkerBeat]) -> Limit:
+    """More time for those that work. The ceiling stays what it is."""
+    if not any(is_busy(worker) for worker in workers):
+        return limit
+    return replace(limit, seconds=min(limit.ceiling_s, _BUSY_FACTOR * limit.seconds), busy=True)
 
 
 def limit_for(phase: Phase, monitor: Monitor, usual: Mapping[str, float], *, first_step_done: bool) -> Limit:

@@ -8,6 +8,7 @@ from supervisor.core.blame import suspects
 from supervisor.core.budget import Stop, backoff, jittered, restart_at
 from supervisor.core.case import Case
 from supervisor.core.finish import LEAVE_S, close, end_job, ending
+from supervisor.core.keeping import evidence_first, order_for
 from supervisor.core.placement import excluded, held_by_dead_nodes, members_in_place
 from supervisor.core.rollback import roll_back, stop_or_go
 
@@ -57,7 +58,7 @@ def answer_failure(case: Case, failure: Judged) -> tuple[Action, ...]:
     """The newest generation has failed: stop, or restart in place, or end the job for a new attempt."""
     stop = stop_or_go(case.history, failure, case.config)
     if stop:
-        return _give_up(case, failure, stop)
+        return evidence_first(case, failure) or _give_up(case, failure, stop)
     recovering = case.state(RunState.RECOVERING, failure.reason)
     if case.job_over or held_by_dead_nodes(case):
         told = _told(case, failure, "attempt")
@@ -69,9 +70,11 @@ def answer_failure(case: Case, failure: Judged) -> tuple[Action, ...]:
             generation=failure.generation + 1,
             members=members,
             reason=failure.reason,
+            evidence=order_for(failure),
         )
         return (*_told(case, failure, "in-place"), *recovering, *_when_due(case, failure, order))
-    return (*_told(case, failure, "attempt"), *recovering, *_leave(case, failure))
+    first = evidence_first(case, failure)
+    return first or (*_told(case, failure, "attempt"), *recovering, *_leave(case, failure))
 
 
 def _leave(case: Case, failure: Judged) -> tuple[Action, ...]:

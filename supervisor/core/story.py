@@ -122,6 +122,17 @@ def _judged(body: ev.Judged, language: str) -> str:
     )
 
 
+def _evidence(body: ev.EvidenceKept, language: str) -> str:
+    lines = body.digest.get(language, "").splitlines()
+    missing = ", ".join(body.missing)
+    head = _say(
+        language,
+        f"证据：{body.path}" + (f"（缺少 {missing}）" if missing else ""),
+        f"evidence in {body.path}" + (f" (nothing from {missing})" if missing else ""),
+    )
+    return "\n".join([head, *(f"    {line}" for line in lines if line)])
+
+
 def _recovered(body: ev.Recovered, language: str) -> str:
     return _say(
         language,
@@ -192,6 +203,7 @@ _TELLERS: Mapping[type[ev.Body], Teller] = MappingProxyType(
         ev.GenerationWent: _went,
         ev.GenerationResumed: _resumed,
         ev.Judged: _judged,
+        ev.EvidenceKept: _evidence,
         ev.Recovered: _recovered,
         ev.CheckpointSeen: _saved,
         ev.StateChanged: _state,

@@ -238,6 +238,8 @@ class World:
                 self._end_job()
             case do.Wait():
                 self._wait(action)
+            case do.TakeEvidence():
+                pass  # the wait that comes with it is the time that it takes
             case do.SetState() | do.Tell() | do.CloseAttempt():
                 self.counts.gave_up += isinstance(action, do.SetState) and action.state is RunState.FAILED
                 self.pilot.record(action, self.now)

@@ -54,6 +54,8 @@ def test_a_worker_knows_its_place():
         "CIUIC_GENERATION": "3",
         "CIUIC_NODE": "n2",
         "CIUIC_PAGE": "/dev/shm/p",
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "/dev/shm/p.nccl-",
+        "TORCH_FR_DUMP_TEMP_FILE": "/dev/shm/p.nccl-",
         "CIUIC_MIN_STEP": "1",
         "CIUIC_MAX_STEP": "40",
         "CIUIC_SKIP_WINDOWS": "[[3, 5]]",

@@ -328,11 +328,74 @@ def test_who_is_behind(behind: dict, ahead: dict) -> None:
     assert verdict.suspects == (1,)
 
 
-def test_at_the_same_place_who_stopped_first_is_the_suspect() -> None:
+def test_all_ranks_at_the_same_point_are_named_and_no_node_is_blamed() -> None:
     verdict = look(seen(waiting(29.0, phase=Phase.FORWARD), stuck(30.0)))
-    assert verdict.suspects == (1,)
-    verdict = look(seen(waiting(30.0, phase=Phase.FORWARD), stuck(30.0)))
-    assert verdict.suspects == (0, 1)
+    assert (sorted(verdict.suspects), verdict.nodes) == ([0, 1], ())
+    assert verdict.reason == (
+        "all 2 ranks, at the same point, stand still in forward after step 10 for 29.0 s (limit 8.0 s, usual 1.0 s)"
+    )
+    assert verdict.signature == "hang|forward|everywhere"
+
+
+def test_two_of_three_at_the_same_place_behind_are_both_suspects() -> None:
+    two = node(1, worker(1, idle_s=30.0), worker(2, idle_s=31.0))
+    verdict = look(seen(waiting(), two))
+    assert (verdict.suspects, verdict.nodes) == ((2, 1), ("n1",))
+
+
+def test_the_last_to_come_to_a_place_is_progress_of_all_who_wait_there() -> None:
+    """A slow loader: the others have waited for it at their place, and it has just come."""
+    assert look(seen(waiting(30.0, phase=Phase.FORWARD), stuck(0.5))).kind is VerdictKind.HEALTHY
+
+
+@pytest.mark.parametrize(
+    ("gpus", "busy", "suspects"),
+    [
+        (0, (0.0, 1.0), (1,)),  # a wait in Gloo sleeps: who computes is waited for
+        (1, (1.0, 0.0), (1,)),  # a wait in NCCL spins: who sleeps does not wait for the others
+        (0, (0.0, None), (1, 0)),
+        (0, (1.0, 1.0), (1, 0)),
+    ],
+)
+def test_at_the_same_place_the_odd_one_is_the_suspect(gpus, busy, suspects) -> None:
+    nodes = (waiting(29.0, phase=Phase.FORWARD, busy=busy[0]), stuck(30.0, busy=busy[1]))
+    verdict = look(seen(*nodes), config=small_config(job={"gpus_per_node": gpus}))
+    assert verdict.suspects == suspects
+
+
+def test_of_many_at_the_same_place_the_fewer_are_odd() -> None:
+    many = [
+        worker(rank, idle_s=30.0, phase=Phase.FORWARD, busy=0.0 if rank == 5 else 1.0) for rank in range(1, 8)
+    ]
+    verdict = look(seen(node(0, worker(0, idle_s=30.0, busy=1.0)), node(1, *many)))
+    assert verdict.suspects == (5,)
+
+
+@pytest.mark.parametrize(
+    ("phase", "idle", "busy", "quiet", "kind"),
+    [
+        (Phase.FORWARD, 12.0, 0.0, None, VerdictKind.HUNG),
+        (Phase.FORWARD, 12.0, 0.9, None, VerdictKind.HEALTHY),  # busy: twice the limit of 8 s
+        (Phase.FORWARD, 17.0, 0.9, None, VerdictKind.HUNG),  # and not for ever
+        (Phase.FORWARD, 12.0, 0.0, 0.5, VerdictKind.HUNG),  # bytes are no step
+        (Phase.SAVE, 60.0, 0.0, 0.5, VerdictKind.HEALTHY),  # it writes
+        (Phase.SAVE, 60.0, 0.0, 40.0, VerdictKind.HUNG),  # it wrote once
+        (Phase.SAVE, 60.0, 0.0, None, VerdictKind.HUNG),  # not measured
+        (Phase.EVALUATE, 60.0, 0.0, 1.0, VerdictKind.HEALTHY),
+        (Phase.SAVE, 1900.0, 0.0, 0.5, VerdictKind.HUNG),  # the ceiling holds for who writes for ever too
+    ],
+)
+def test_a_kill_needs_two_signs(phase, idle, busy, quiet, kind) -> None:
+    usual = {"forward": 0.5, "backward": 1.0, "save": 2.0, "evaluate": 2.0}
+    watched = {"usual": usual, "watched_s": 5000.0}
+    step = 11 if phase is Phase.FORWARD else 10
+    ahead = waiting(idle + 1, step=step, phase=Phase.OPTIMIZER if step == 11 else Phase.BACKWARD)
+    behind = stuck(idle, phase=phase, step=step, busy=busy, quiet_s=quiet)
+    verdict = look(seen(ahead, behind, **watched))
+    assert verdict.kind is kind
+    if kind is VerdictKind.HUNG:
+        assert verdict.suspects == (1,)
+        assert (verdict.limits["busy"], verdict.limits["quiet_s"]) == (busy, quiet)
 
 
 def test_whom_the_kernel_shows_as_stopped_is_the_suspect() -> None:

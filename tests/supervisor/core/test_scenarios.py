@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from contract import events as ev
-from contract.control import Control
+from contract.control import Control, Order
 from contract.history import History, apply
 from contract.states import ControlPhase, JobState
 from supervisor.core import actions as do
@@ -36,6 +36,8 @@ def one_line(action: do.Action) -> str:  # noqa: PLR0911 - one line an action
             return f"prepare {action.attempt}.{action.generation} on {','.join(action.members)}"
         case do.Go():
             return f"go {action.attempt}.{action.generation} at {action.master}:{action.port}"
+        case do.TakeEvidence():
+            return f"evidence {action.order}"
         case do.SaveAndLeave():
             return f"save {action.attempt}"
         case do.Cancel():
@@ -113,6 +115,12 @@ class Scenario:
                 self.told(ControlPhase.PREPARE, action.generation, action.members)
             case do.Go():
                 self.told(ControlPhase.GO, action.generation, action.members)
+            case do.TakeEvidence():
+                assert self.observation.control is not None
+                kept = (*self.observation.control.orders, Order(id=action.order, kind=action.kind))
+                self.observation = replace(
+                    self.observation, control=replace(self.observation.control, orders=kept)
+                )
             case do.SaveAndLeave():
                 self.told(ControlPhase.SAVE, self.observation.generation, self.observation.members)
             case do.Cancel():

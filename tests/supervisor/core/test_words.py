@@ -59,7 +59,8 @@ def test_a_failure_alert_says_who_what_and_what_is_done() -> None:
         "【r】rank 1：卡住\n"
         "rank 1（节点 n1）停在前向阶段，9.0 秒没有进展（上限 8.0 秒），第 7 步之后\n"
         "处理：原地重启（第 2 次启动），从第 8 步的检查点继续\n"
-        "最后输出：RuntimeError: bug"
+        "最后输出：RuntimeError: bug\n"
+        "证据：runs/r/attempts/0001/evidence/g0001"
     )
     assert "restart in place (generation 2), from the checkpoint of step 8" in found.text["en"]
     assert found.severity == "warning"

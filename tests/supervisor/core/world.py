@@ -3,13 +3,13 @@
 It keeps the truth that the observation only shows: whether two jobs of the run ever lived at once.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from contract import events as ev
 from contract.beat import Beat, WorkerBeat
 from contract.config import RunConfig
-from contract.control import Control
+from contract.control import Control, Order, OrderKind
 from contract.exits import WorkerExit
 from contract.history import History, apply
 from contract.requests import Request, RequestKind
@@ -17,6 +17,7 @@ from contract.states import AgentPhase, ControlPhase, JobState, Phase, RunState,
 from supervisor.core import actions as do
 from supervisor.core.decide import decide
 from supervisor.core.judge import judge
+from supervisor.core.keeping import carried_out
 from supervisor.core.observation import CheckpointLook, JobLook, NodeSeen, Observation
 from supervisor.core.recovery import news, recovered
 from supervisor.core.verdict import Verdict
@@ -403,8 +404,13 @@ class World:
             port=4000,
             done_code=node.done_code,
             workers=workers,
+            orders_done=self._orders_of(job),
         )
         return NodeSeen(node=node.name, beat=beat if node.sequence else None, silent_s=self.now - moved)
+
+    def _orders_of(self, job: Job) -> tuple[str, ...]:
+        mine = self.control is not None and self.control.attempt == job.attempt
+        return tuple(order.id for order in self.control.orders) if self.control and mine else ()
 
     def _worker_beat(self, worker: Worker) -> WorkerBeat:
         return WorkerBeat(
@@ -431,6 +437,10 @@ class World:
         observation = self.observe()
         for body in news(self.history, observation):
             self.append(body)
+        for order in observation.control.orders if observation.control else ():
+            asked = order.kind == OrderKind.DUMP and order.id not in self.history.dumps
+            if asked and carried_out(observation, self.config, order.id):
+                self.append(ev.EvidenceKept(attempt=1, generation=1, path="p", order=order.id, nodes=("n0",)))
         verdict = judge(observation, self.history, self.config, self.wall)
         if verdict.failed and not self._judged(observation):
             self.append(judgement(observation, verdict))
@@ -506,6 +516,11 @@ class World:
                 self._write(action.attempt, action.generation, ControlPhase.GO, action.members)
             case do.SetBounds():
                 self.append(ev.BoundsSet(**vars(action)))
+            case do.TakeEvidence():
+                assert self.control is not None
+                order = Order(id=action.order, kind=action.kind)
+                self.control = replace(self.control, orders=(*self.control.orders, order))
+                self._effect()
             case do.SaveAndLeave():
                 assert self.control is not None
                 assert self.control.attempt == action.attempt
@@ -583,8 +598,9 @@ class World:
         self.requests.pop(request.id, None)
 
     def _write(self, attempt: int, generation: int, phase: ControlPhase, members: tuple[str, ...]) -> None:
+        kept = self.control.orders if self.control and self.control.attempt == attempt else ()
         self.control = Control(
-            attempt=attempt, generation=generation, phase=phase, members=members, port=4000
+            attempt=attempt, generation=generation, phase=phase, members=members, port=4000, orders=kept
         )
         self._effect()
 

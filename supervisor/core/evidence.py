@@ -1,0 +1,108 @@
+"""What the evidence of all nodes says, in two lines for people. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from contract.evidence import NodeEvidence
+from supervisor.core.flight import Fault, Finding, findings
+from supervisor.core.phrases import PHASES, word
+from supervisor.core.stacks import Group, groups, some_ranks
+
+_GROUPS = 4
+_WHY_ZH = {"this program offers none": "训练程序不提供", "the process is stopped": "进程已被暂停"}
+_LONGEST = 400
+
+
+def digest(found: Sequence[NodeEvidence]) -> Mapping[str, str]:
+    """Language → two lines: where the ranks stand; and what recorders and devices add to it. Empty: nothing is known."""
+    workers = [worker for node in found for worker in node.workers if worker.os_state]
+    if not workers and not any(device_troubles(gpu) for node in found for gpu in node.gpus):
+        return {}
+    return {language: "\n".join(_lines(found, language)) for language in ("zh", "en")}
+
+
+def device_troubles(gpu: Mapping[str, Any]) -> tuple[str, ...]:
+    """What NVML's figures of one GPU hold against it."""
+    remapped = gpu.get("remapped") or {}
+    found = []
+    if gpu.get("ecc_uncorrected"):
+        found.append(f"{gpu['ecc_uncorrected']} uncorrectable ECC errors")
+    if remapped.get("failed"):
+        found.append("row remapping failed")
+    elif remapped.get("pending"):
+        found.append("row remapping pending")
+    if gpu.get("slowdown"):
+        found.append(f"slowed down ({', '.join(gpu['slowdown'])})")
+    if gpu.get("recovery_action", "none") != "none":
+        found.append(f"asks for: {gpu['recovery_action']}")
+    return tuple(found)
+
+
+def _lines(found: Sequence[NodeEvidence], language: str) -> tuple[str, str]:
+    workers = [worker for node in found for worker in node.workers if worker.os_state]  # the others had ended
+    parts = [_group(group, language) for group in groups(workers)]
+    more = len(parts) - _GROUPS
+    if more > 0:
+        parts[_GROUPS:] = [f"另有 {more} 组" if language == "zh" else f"{more} more groups"]
+    nothing = "没有进程可看" if language == "zh" else "no process was left to look at"
+    first = ("；" if language == "zh" else "; ").join(parts) or nothing
+    return first[:_LONGEST], _second(found, language)[:_LONGEST]
+
+
+def _group(group: Group, language: str) -> str:
+    ranks = f"{len(group.ranks)} ranks" if len(group.ranks) > 3 else some_ranks(group.ranks)
+    where = f" ({group.where})" if group.where else ""
+    doing = group.doing or word(PHASES, group.phase, language)
+    if language == "zh":
+        count = f"{len(group.ranks)} 个 rank" if len(group.ranks) > 3 else ranks.replace("ranks", "rank")
+        state = "被信号暂停于 " if group.stopped else "在 "
+        return f"{count} {state}{doing}{where}" + ("" if group.known else "（无调用栈）")
+    state = "stopped by a signal in" if group.stopped else "in"
+    return f"{ranks} {state} {doing}{where}" + ("" if group.known else " (no stack)")
+
+
+def _second(found: Sequence[NodeEvidence], language: str) -> str:
+    parts = [_finding(item, language) for item in findings(w for node in found for w in node.workers)[:1]]
+    if not parts:
+        parts = [_no_flight(found, language)]
+    for node in found:
+        for gpu in node.gpus:
+            if troubles := device_troubles(gpu):
+                parts.append(f"{node.node} GPU {gpu.get('index', '?')}: {', '.join(troubles)}")
+    return ("；" if language == "zh" else "; ").join(part for part in parts if part)
+
+
+def _finding(item: Finding, language: str) -> str:
+    call, who, others = (
+        f"{item.call} #{item.seq} ({item.group})",
+        some_ranks(item.ranks),
+        some_ranks(item.others),
+    )
+    zh = {
+        Fault.ABSENT: f"{call}：{others} 已进入，{who} 没有",
+        Fault.MISMATCH: f"集合通信不一致：{some_ranks(tuple(set(item.ranks) - set(item.others)))} 调用 "
+        f"{item.instead}，{others} 调用 {call}",
+        Fault.STUCK: f"所有 rank 都在 {call} 中：可能是网络或设备",
+    }
+    en = {
+        Fault.ABSENT: f"{call}: entered by {others}, not by {who}",
+        Fault.MISMATCH: f"the ranks disagree: {some_ranks(tuple(set(item.ranks) - set(item.others)))} called "
+        f"{item.instead}, {others} {call}",
+        Fault.STUCK: f"all ranks are in {call}: the network or a device",
+    }
+    return (zh if language == "zh" else en)[item.fault]
+
+
+def _no_flight(found: Sequence[NodeEvidence], language: str) -> str:
+    """Why the recorders add nothing."""
+    workers = [worker for node in found for worker in node.workers if worker.os_state]
+    if any(worker.collectives for worker in workers):
+        return (
+            "飞行记录器：没有未完成的集合通信"
+            if language == "zh"
+            else "flight recorder: no collective is open"
+        )
+    why = next((worker.flight for worker in workers if worker.flight), "")
+    if not why:
+        return ""
+    return f"无飞行记录：{_WHY_ZH.get(why, why)}" if language == "zh" else f"no flight recorder: {why}"
