@@ -45,7 +45,7 @@ class Thread:
 
 @dataclass(frozen=True, kw_only=True)
 class Collective:
-    """One entry of a rank's flight recorder. `done`: this rank has seen it complete."""
+    """One entry of a rank's flight recorder. `done`: this rank has seen it complete. `at`: UTC seconds of the call."""
 
     group: str
     ranks: tuple[int, ...]  # of the group; () where the recorder does not tell
@@ -53,6 +53,7 @@ class Collective:
     name: str
     sizes: str
     done: bool
+    at: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

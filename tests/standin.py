@@ -13,6 +13,10 @@ come from the environment variable STANDIN_ARGS (`[job] environment`), which are
     --fail-rank R        rank that fails (default 0)
     --fail-code C        exit with this code instead of raising
     --hang-at STEP       stop moving at that step (only in --hang-generation, default 1; rank --hang-rank, default 0)
+    --faults KIND,…      in attempt 1: what happens to rank 1 in generation 1, 2, … some steps after its start:
+                         loader (asleep while it reads), lock (waits for its own lock), gil (computes for ever in C and
+                         lets nobody else run), memory (joins the memory group --group and takes more than it has)
+    --group DIR          directory of that control group
     --nan-at STEP        exit with 65 (numerics) at that step while its position is not in a skip window
     --absent-once R      rank R does not come to the meeting of attempt 1, generation 1
     --take-port-once     rank 0 finds its port taken in attempt 1, generation 1
@@ -38,6 +42,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -57,6 +62,34 @@ def advance(state: int, position: int) -> int:
     state = (state ^ (position * SEED)) & MASK
     state = (state * 6364136223846793005 + 1442695040888963407) & MASK
     return state ^ (state >> 29)
+
+
+def next_batch() -> None:
+    """The guilty frame of a rank asleep in its data loader."""
+    time.sleep(3600)
+
+
+def update_shared_state() -> None:
+    """The guilty frame of a deadlock."""
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+def multiply_matrices() -> int:
+    """The guilty frame of a loop in C: a power of so many digits takes hours, with the interpreter held."""
+    return pow(3, 10**9)
+
+
+def load_everything(group: str) -> None:
+    """The guilty frame of a rank that takes more memory than there is."""
+    (Path(group) / "cgroup.procs").write_text(str(os.getpid()))
+    taken = []
+    while True:
+        taken.append(bytearray(1 << 20))
+
+
+FAULTS = {"loader": next_batch, "lock": update_shared_state, "gil": multiply_matrices}
 
 
 def loss_of(step: int, state: int) -> float:
@@ -207,6 +240,7 @@ class Standin:
             return found
         self.step, self.state, self.position = found
         self.saved_at = self.step or -1
+        self.began = self.step
         print(f"rank {self.rank}: starts at step {self.step}", flush=True)
         return ""
 
@@ -254,11 +288,14 @@ class Standin:
         self.page.mark(step=self.step, phase=Phase.DATA)
         self.position = next_position(self.position, self.skip)
         self._misbehave(step)
+        self._suffer(step, in_data=True)
         self.page.mark(step=self.step, phase=Phase.FORWARD, micro_step=1)
+        self._suffer(step, in_data=False)
         if not (self.options.hurry and Path(self.options.hurry).exists()):
             time.sleep(self.options.step_time)
         for line in range(self.options.chatter):
             print(f"step {step} line {line}", flush=True)
+        self.page.mark(step=self.step, phase=Phase.BACKWARD, micro_step=1)
         wishes = [self.stop, self._ordered_to_save()]
         self.told_to_stop, self.told_to_save = self.group.round(
             wishes, lambda values: [any(column) for column in zip(*values.values(), strict=True)]
@@ -270,6 +307,16 @@ class Standin:
         self.page.report(loss=loss, tokens=self.position)
         self.page.mark(step=step, phase=Phase.OPTIMIZER)
         return loss
+
+    def _suffer(self, step: int, *, in_data: bool) -> None:
+        """The fault of this generation, at its place in the step."""
+        kinds = [kind for kind in self.options.faults.split(",") if kind]
+        due = self.rank == 1 and self.attempt == 1 and step == self.began + 7
+        if not due or self.generation > len(kinds):
+            return
+        kind = kinds[self.generation - 1]
+        if in_data is (kind == "loader"):
+            FAULTS[kind]() if kind in FAULTS else load_everything(self.options.group)
 
     def _misbehave(self, step: int) -> None:
         options, first = self.options, (self.attempt, self.generation) == (1, 1)
@@ -353,7 +400,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     for name in ("absent-once", "fail-at", "fail-once-at", "hang-at", "nan-at"):
         parser.add_argument(f"--{name}", type=int, default=-1)
     parser.add_argument("--fail-code", type=int)
-    parser.add_argument("--hurry", default="")
+    for name in ("hurry", "faults", "group"):
+        parser.add_argument(f"--{name}", default="")
     parser.add_argument("--hang-generation", type=int, default=1)
     parser.add_argument("--step-time", type=float, default=0.02)
     parser.add_argument("--gather-s", type=float, default=60.0)

@@ -62,6 +62,7 @@ def last_collectives(dump: Mapping[str, Any]) -> tuple[Collective, ...]:
                 name=str(entry["profiling_name"]).rpartition(":")[2],
                 sizes=_sizes(entry),
                 done=bool(entry.get("retired")) or entry.get("state") in _DONE,
+                at=int(entry.get("time_created_ns") or 0) / 1e9,
             )
         )
     newest = [sorted(found, key=lambda item: item.seq)[-KEPT:] for found in groups.values()]

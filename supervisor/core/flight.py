@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from contract.evidence import Collective, WorkerEvidence
@@ -27,10 +27,15 @@ class Finding:
     ranks: tuple[int, ...]
     others: tuple[int, ...] = ()
     instead: str = ""  # what the blamed ranks called at that place
+    since: float = 0.0  # when the first rank began to wait, by its own clock
 
 
 def findings(workers: Iterable[WorkerEvidence]) -> tuple[Finding, ...]:
-    """One a process group at most, the most telling first: whoever waits elsewhere is a victim itself."""
+    """One a process group at most, the most telling first: whoever waits elsewhere is a victim itself.
+
+    Ranks that wait for each other in two groups all wait elsewhere. Then the older wait is the cause: whoever did not
+    come to it had gone on to the other. Clocks of hosts differ by less than a step takes, or the order says nothing.
+    """
     ranks = {worker.rank: worker.collectives for worker in workers if worker.collectives}
     names = dict.fromkeys(entry.group for entries in ranks.values() for entry in entries)
     found = [finding for name in names if (finding := _of_group(name, ranks)) is not None]
@@ -40,7 +45,7 @@ def findings(workers: Iterable[WorkerEvidence]) -> tuple[Finding, ...]:
         return finding.fault is Fault.ABSENT and set(finding.ranks) <= waiting
 
     order = (Fault.MISMATCH, Fault.ABSENT, Fault.STUCK)
-    return tuple(sorted(found, key=lambda item: (excused(item), order.index(item.fault))))
+    return tuple(sorted(found, key=lambda item: (excused(item), order.index(item.fault), item.since)))
 
 
 def _of_group(name: str, ranks: Mapping[int, tuple[Collective, ...]]) -> Finding | None:
@@ -52,6 +57,12 @@ def _of_group(name: str, ranks: Mapping[int, tuple[Collective, ...]]) -> Finding
             calls[rank] = mine
     if all(entry.done for mine in calls.values() for entry in mine.values()):
         return None  # nobody waits here
+    since = min(entry.at for mine in calls.values() for entry in mine.values() if not entry.done)
+    found = _fault(name, calls)
+    return replace(found, since=since) if found else None
+
+
+def _fault(name: str, calls: Mapping[int, Mapping[int, Collective]]) -> Finding | None:
     mismatch = _mismatch(name, calls)
     if mismatch is not None:
         return mismatch

@@ -159,6 +159,22 @@ def test_who_waits_in_another_group_is_a_victim() -> None:
     assert [(item.group, item.ranks) for item in found] == [("b", (2,)), ("a", (1,))]
 
 
+def test_of_two_that_wait_for_each_other_the_older_wait_tells() -> None:
+    """Rank 1 skipped the first group's collective, went on, and waits in the second group's."""
+    at = lambda when, entries: tuple(replace(item, at=when) for item in entries)  # noqa: E731
+    other = lambda *entries: calls(*entries, group="1:control")  # noqa: E731
+    ranks = {
+        0: at(5.0, calls((4, "all_reduce", "3→3", True)) + other((8, "all_reduce", "4→4", False))),
+        1: at(6.0, calls((4, "all_reduce", "3→3", True), (5, "all_reduce", "3→3", False)))
+        + at(4.0, other((7, "all_reduce", "4→4", True))),
+    }
+    found = findings([worker(rank, collectives=entries) for rank, entries in ranks.items()])
+    assert [(item.group, item.ranks, item.since) for item in found] == [
+        ("control", (1,), 5.0),
+        ("default_pg", (0,), 6.0),
+    ]
+
+
 def test_the_second_line_names_the_collective_and_a_sick_device() -> None:
     gpus = (
         {"index": 0, "ecc_uncorrected": 0, "remapped": {"failed": 0, "pending": 0}, "slowdown": []},
