@@ -24,7 +24,8 @@ _STACKS_S = 1.0
 _RECORDER_S = 0.5
 _LEAST_S = 0.1
 _TEXT = 1024 * 1024  # bytes of the text for people
-_INDEX_LINES = 5
+_INDEX_LINES = 5  # the index is read by a supervisor that has thousands of nodes; the text has all
+_INDEX_THREADS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +87,7 @@ def collect(task: Task, began: float) -> tuple[NodeEvidence, str]:
         attempt=task.attempt,
         generation=task.generation,
         why=task.why,
-        workers=tuple(item for item, _ in found),
+        workers=tuple(replace(item, threads=item.threads[:_INDEX_THREADS]) for item, _ in found),
         gpus=gpus,
         problems=tuple(problems),
     )

@@ -1,7 +1,9 @@
 """Each kind of fault in real processes: the verdict's class, rank and phase, and evidence with the guilty frame."""
 
 import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -81,6 +83,22 @@ def test_a_dump_on_demand_ends_nothing_with_a_supervisor_and_without(place) -> N
     assert cancelled.returncode == 0
     refused = place.ciuic("dump", run.run_id)
     assert (refused.returncode, "nothing to dump" in refused.stdout) == (1, True)
+
+
+def test_a_supervisor_that_was_frozen_judges_nothing_by_old_eyes(place) -> None:
+    run = place.submit("--step-time", "0.05", steps=5000)
+    supervisor = place.supervise()
+    wait_for_step(run, 5)
+    os.kill(supervisor.pid, signal.SIGSTOP)
+    frozen = time.monotonic()
+    before = workers(run)[0].step
+    wait_for(
+        lambda: time.monotonic() - frozen > 6.0 and workers(run)[0].step > before, what="the time to pass"
+    )
+    os.kill(supervisor.pid, signal.SIGCONT)
+    seen = history(run).newest_checkpoint
+    wait_for(lambda: history(run).newest_checkpoint != seen, what="the supervisor's next look")
+    assert not bodies(run, ev.Judged)
 
 
 @pytest.fixture

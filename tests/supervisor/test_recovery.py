@@ -49,6 +49,8 @@ def test_killed_and_frozen_ranks_are_recovered_in_place(place) -> None:
     assert (crash.suspects[0], hang.suspects[0]) == (1, 0)
     assert crash.observation["attempt"] == 1
     assert len(bodies(run, ev.Recovered)) == 2
+    kept = {item.generation: item.digest["en"] for item in bodies(run, ev.EvidenceKept)}
+    assert "rank 0 stopped by a signal in Standin." in kept[2]
     assert [item.attempt for item in bodies(run, ev.AttemptSubmitted)] == [1]
     assert history(run).state == "completed"
     _same_as_undisturbed(run, 60)
