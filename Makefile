@@ -31,8 +31,8 @@ supervise: $(STAMP) ## the supervisor, in the foreground
 status: $(STAMP) ## all runs, one line each
 	@$(BIN)/ciuic status
 
-slurm-up: ## a real Slurm on this machine (four nodes, Debian's packages); prints the export line to copy
-	@$(PYTHON) -P tests/cluster/slurm_cluster.py up
+slurm-up: ## a real Slurm on this machine (four nodes; ACCOUNTING=1: with slurmdbd); prints the export line to copy
+	@$(PYTHON) -P tests/cluster/slurm_cluster.py up $(if $(ACCOUNTING),--accounting)
 
 slurm-down: ## end it, and everything that it runs
 	@$(PYTHON) -P tests/cluster/slurm_cluster.py down

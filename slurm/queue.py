@@ -15,6 +15,7 @@ from contract.states import ExitCode, JobState
 from slurm import nodes, processes, squeue
 from slurm.job import JobRecord, read_job
 from slurm.request import attempt_tag
+from slurm.words import Row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,14 +145,19 @@ class SlurmQueue:
         if ids:
             self._ask(["scancel", *how, *ids])
 
-    def _seen(self, job: Job, rows: Sequence[squeue.Row]) -> JobSeen:
+    def _seen(self, job: Job, rows: Sequence[Row]) -> JobSeen:
         row = _choose(job, of_attempt(job, rows))
+        if row is not None and row.state is JobState.UNKNOWN:
+            row = squeue.in_full(row, self._ask)
         if row is not None and row.state.ended:  # squeue does not tell the exit code
             row = squeue.show_job(row.job_id, self._ask) or row
         if row is None and job.job_id:
             row = squeue.show_job(job.job_id, self._ask)
             if row is None:
                 return JobSeen(state=JobState.UNKNOWN, reason="scontrol gave no answer", job_id=job.job_id)
+            if row.name not in {"", job.run.run_id}:  # a controller that lost its state counts from 1 again
+                reason = f"job {row.job_id} is {row.name} now: the number was given away again"
+                return JobSeen(state=JobState.GONE, reason=reason, job_id=job.job_id)
         if row is None:
             return JobSeen(state=JobState.GONE, reason="no job with the attempt's tag")
         seen = JobSeen(
@@ -182,20 +188,27 @@ class SlurmQueue:
         reason = f"{seen.reason}, by Slurm: the prolog failed on {', '.join(failed)}"
         return replace(seen, state=JobState.ENDED_FAILED, reason=reason, failed=failed)
 
-    def _dead(self, row: squeue.Row) -> tuple[str, ...]:
+    def _dead(self, row: Row) -> tuple[str, ...]:
         if row.state not in {JobState.ENDING, JobState.ENDED_NODE} or not row.nodes:
             return ()
         known = nodes.list_nodes(names=row.nodes, ask=self._ask) or {}
-        return tuple(name for name in row.nodes if name in known and not known[name].responds)
+        dead = [name for name in row.nodes if name in known and not known[name].responds]
+        # A node that is back by now answers again, and still was what ended the job.
+        ended_it = [row.failed_node] if row.failed_node and row.state is JobState.ENDED_NODE else []
+        return tuple(dict.fromkeys([*dead, *ended_it]))
 
 
-def of_attempt(job: Job, rows: Sequence[squeue.Row]) -> list[squeue.Row]:
+def of_attempt(job: Job, rows: Sequence[Row]) -> list[Row]:
     """The rows of this attempt: by its job id or by its tag. More than one after a submission that seemed to fail."""
-    tag = attempt_tag(job.run.run_id, job.attempt)
-    return [row for row in rows if row.comment == tag or (job.job_id and row.job_id == job.job_id)]
+    tag, name = attempt_tag(job.run.run_id, job.attempt), job.run.run_id
+    return [
+        row
+        for row in rows
+        if row.comment == tag or (job.job_id and (row.job_id, row.name) == (job.job_id, name))
+    ]
 
 
-def _choose(job: Job, rows: Sequence[squeue.Row]) -> squeue.Row | None:
+def _choose(job: Job, rows: Sequence[Row]) -> Row | None:
     """The one that stands for the attempt: a live one before one that is over, the claimed one before all others."""
     if len(rows) < 2:
         return rows[0] if rows else None

@@ -1,55 +1,20 @@
-"""Slurm's own words: the text of squeue, scontrol and sacct, and what it means. Text, because its JSON changes yearly."""
+"""Slurm's own words: the text of squeue, scontrol and sacct, and what it means. Text first: its JSON changes yearly."""
 
 import os
 import re
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from contract.states import JobState
 from slurm import hostlist
+from slurm.slurm_json import read_jobs
+from slurm.words import Row, reason_of, state_of
 
 TIMEOUT_S = 30.0  # a silent controller makes the clients wait about 10 s by themselves
-
-# Base states and flags up to 25.11. A word that is not here is UNKNOWN, never "finished".
-STATES: Mapping[str, JobState] = {
-    "PENDING": JobState.PENDING,
-    "CONFIGURING": JobState.PENDING,
-    "POWER_UP_NODE": JobState.PENDING,
-    "REQUEUED": JobState.PENDING,
-    "REQUEUE_FED": JobState.PENDING,
-    "EXPEDITING": JobState.PENDING,
-    "RUNNING": JobState.RUNNING,
-    "RESIZING": JobState.RUNNING,
-    "SIGNALING": JobState.RUNNING,
-    "COMPLETING": JobState.ENDING,
-    "STAGE_OUT": JobState.ENDING,
-    "UPDATE_DB": JobState.ENDING,
-    "SUSPENDED": JobState.HELD,
-    "STOPPED": JobState.HELD,
-    "REQUEUE_HOLD": JobState.HELD,
-    "SPECIAL_EXIT": JobState.HELD,
-    "RESV_DEL_HOLD": JobState.HELD,
-    "COMPLETED": JobState.ENDED_OK,
-    "FAILED": JobState.ENDED_FAILED,
-    "OUT_OF_MEMORY": JobState.ENDED_FAILED,
-    "LAUNCH_FAILED": JobState.ENDED_FAILED,
-    "TIMEOUT": JobState.ENDED_LIMIT,
-    "DEADLINE": JobState.ENDED_LIMIT,
-    "PREEMPTED": JobState.ENDED_PREEMPTED,
-    "NODE_FAIL": JobState.ENDED_NODE,
-    "BOOT_FAIL": JobState.ENDED_NODE,
-    "RECONFIG_FAIL": JobState.ENDED_NODE,
-    "CANCELLED": JobState.ENDED_CANCELLED,
-    "REVOKED": JobState.UNKNOWN,  # another cluster of a federation has it
-}
-# Reasons of a pending job that no waiting clears.
-_HELD = re.compile(
-    r"JobHeld|JobHoldMaxRequeue|DependencyNeverSatisfied|BadConstraints|Partition(Node|Time)Limit|AccountNotAllowed"
-    r"|Partition(Down|Inactive)|InvalidAccount|InvalidQOS|QOSNotAllowed|ReservationDeleted|launch.failed|launch.failure"
-    r"|Prolog|requeued.(held|in)|(AssocMax|QOSMax)\w*PerJob|QOSMin\w*|(QOS|Association)TimeLimit|QOSResourceLimit",
-    re.IGNORECASE,
-)
+_NOT_THERE = 127
+_SACCT = "JobID,State,ExitCode,NodeList,JobName"
+_ACCOUNTING_OFF = re.compile(r"accounting storage is disabled|sacct: not installed", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,28 +29,8 @@ class Answer:
 Ask = Callable[[Sequence[str]], Answer | None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One job as squeue (or scontrol, sacct) shows it. `nodes`: those that it has, or has not given back yet."""
-
-    job_id: str
-    state: JobState
-    reason: str
-    nodes: tuple[str, ...] = ()
-    name: str = ""
-    comment: str = ""
-    exit: str = ""
-
-
-def state_of(word: str, reason: str = "") -> JobState:
-    """Our state for Slurm's word (`CANCELLED by 1000`, `COMPLETING`, …)."""
-    first = word.split(maxsplit=1)[0].rstrip("+") if word.split() else ""
-    state = STATES.get(first.upper(), JobState.UNKNOWN)
-    return JobState.HELD if state is JobState.PENDING and _HELD.search(reason) else state
-
-
 def ask(command: Sequence[str]) -> Answer | None:
-    """Run a client of Slurm; None when it did not answer in time or is not there."""
+    """Run a client of Slurm; None when it did not answer in time."""
     # SQUEUE_FORMAT and its like in a user's profile would change what we parse.
     clean = {
         name: value
@@ -94,6 +39,8 @@ def ask(command: Sequence[str]) -> Answer | None:
     }
     try:
         done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, env=clean, check=False)
+    except FileNotFoundError:
+        return Answer(code=_NOT_THERE, out="", err=f"{command[0]}: not installed")
     except (OSError, subprocess.TimeoutExpired):
         return None
     return Answer(
@@ -122,7 +69,7 @@ def parse_squeue(text: str) -> list[Row]:
                 Row(
                     job_id=job_id,
                     state=state_of(word, reason),
-                    reason=_reason(word, reason),
+                    reason=reason_of(word, reason),
                     nodes=hostlist.expand(nodes),
                     name=name,
                     comment=comment,
@@ -132,43 +79,88 @@ def parse_squeue(text: str) -> list[Row]:
 
 
 def show_job(job_id: str, ask: Ask = ask) -> Row | None:
-    """One job by its id, ended ones too as long as anybody remembers them; None without a reliable answer."""
+    """One job by its id, ended ones too as long as anybody remembers them; None when the controller does not answer.
+
+    A job that the controller has forgotten is over; how it ended is accounting's to say. Where that is on and silent,
+    or behind, the state is UNKNOWN: a person may have cancelled the job.
+    """
     answer = ask(["scontrol", "-o", "show", "job", job_id])
     if answer is None:
         return None
     if answer.code == 0:
-        return parse_scontrol(answer.out)
+        return _in_full(parse_scontrol(answer.out), job_id, ["squeue", "--me", "-t", "all", "--json"], ask)
     if "invalid job id" not in answer.err.lower():
         return None
-    past = ask(["sacct", "-X", "-n", "--parsable2", "-o", "JobID,State,ExitCode", "-j", job_id])
-    row = parse_sacct(past.out) if past is not None and past.code == 0 else None
-    return row or Row(job_id=job_id, state=JobState.GONE, reason="Slurm has forgotten the job")
+    return _remembered(job_id, ask)
+
+
+def in_full(row: Row, ask: Ask = ask) -> Row:
+    """The row again, from Slurm's JSON where its text says a word that we do not know."""
+    return _in_full(row, row.job_id, ["squeue", "--me", "-t", "all", "--json"], ask) or row
+
+
+def _in_full(row: Row | None, job_id: str, command: Sequence[str], ask: Ask) -> Row | None:
+    if row is not None and row.state is not JobState.UNKNOWN:
+        return row
+    answer = ask(command)
+    found = read_jobs(answer.out) if answer is not None and answer.code == 0 else None
+    # The squeue of 22.05 shows all jobs whatever it is asked for.
+    return next((item for item in found or [] if item.job_id == job_id), row)
+
+
+def _remembered(job_id: str, ask: Ask) -> Row:
+    command = ["sacct", "-X", "-n", "--parsable2", "-o", _SACCT, "-j", job_id]
+    answer = ask(command)
+    if answer is None or (answer.code != 0 and not _ACCOUNTING_OFF.search(answer.err)):
+        said = (answer.err.strip().splitlines() or [""])[-1][:200] if answer else "no answer"
+        return _unclear(
+            job_id, f"the controller has forgotten the job, and accounting does not answer: {said}"
+        )
+    if answer.code != 0:
+        return Row(job_id=job_id, state=JobState.GONE, reason="Slurm has forgotten the job")
+    row = parse_sacct(answer.out)
+    if row is None:
+        reason = "neither Slurm's controller nor its accounting knows the job"
+        return Row(job_id=job_id, state=JobState.GONE, reason=reason)
+    row = _in_full(row, job_id, ["sacct", "-X", "--json", "-j", job_id], ask) or row
+    if not row.state.ended:
+        return _unclear(
+            job_id, f"the controller has forgotten the job, and accounting says {row.reason} still"
+        )
+    return row
+
+
+def _unclear(job_id: str, reason: str) -> Row:
+    return Row(job_id=job_id, state=JobState.UNKNOWN, reason=reason)
 
 
 def parse_scontrol(text: str) -> Row | None:
     """The job in one line of `scontrol -o show job`."""
-    found = dict(re.findall(r"(?:^|\s)(JobId|JobState|Reason|ExitCode|JobName|NodeList)=(\S*)", text))
+    found: dict[str, str] = {}
+    for name, value in re.findall(
+        r"(?:^|\s)(JobId|JobState|Reason|ExitCode|JobName|NodeList|FailedNode)=(\S*)", text
+    ):
+        found.setdefault(name, value)  # people's text comes later
     if "JobId" not in found or "JobState" not in found:
         return None
     word, reason = found["JobState"], found.get("Reason", "")
     return Row(
         job_id=found["JobId"],
         state=state_of(word, reason),
-        reason=_reason(word, reason),
+        reason=reason_of(word, reason),
         nodes=hostlist.expand(found.get("NodeList", "")),
         name=found.get("JobName", ""),
         exit=found.get("ExitCode", ""),
+        failed_node=found.get("FailedNode", "").replace("(null)", ""),
     )
 
 
 def parse_sacct(text: str) -> Row | None:
-    """The job in the last line of `sacct -X -n --parsable2 -o JobID,State,ExitCode`."""
-    lines = [line.split("|") for line in text.splitlines() if line.count("|") == 2]
+    """The job in the last line of `sacct -X -n --parsable2` with the fields that are asked for."""
+    lines = [parts for line in text.splitlines() if len(parts := line.split("|", 4)) == 5]
     if not lines:
         return None
-    job_id, word, code = lines[-1]
-    return Row(job_id=job_id, state=state_of(word), reason=word, exit=code)
-
-
-def _reason(word: str, reason: str) -> str:
-    return word if reason in {"", "None"} else f"{word}: {reason}"
+    job_id, word, code, nodes, name = lines[-1]
+    return Row(
+        job_id=job_id, state=state_of(word), reason=word, nodes=hostlist.expand(nodes), name=name, exit=code
+    )

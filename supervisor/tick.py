@@ -226,7 +226,7 @@ class Supervision:
         config = _wished(active.config, book.history, observation)
         # Read afresh: what was just journalled must not lie in the future of the decision.
         for action in decide(book.history, observation, verdict, config, self._world.clock()):
-            if active.complete or isinstance(action, do.Tell):
+            if active.complete or _harmless(action):
                 active.hands.carry_out(action)
         self.looked = active.complete
 
@@ -308,6 +308,12 @@ def _over(history: History) -> bool:
     newest = history.newest
     ended = newest is None or newest.ended is not None or newest.submitted_at is None
     return history.state.final and ended and not history.outbox
+
+
+def _harmless(action: do.Action) -> bool:
+    """What may be done before anything was seen: to say that nothing can be seen, and to tell people."""
+    unseen = isinstance(action, do.SetState) and action.state is RunState.UNKNOWN
+    return unseen or isinstance(action, do.Tell)
 
 
 def _complete(observation: Observation) -> bool:

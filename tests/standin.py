@@ -20,6 +20,8 @@ come from the environment variable STANDIN_ARGS (`[job] environment`), which are
     --nan-at STEP        exit with 65 (numerics) at that step while its position is not in a skip window
     --absent-once R      rank R does not come to the meeting of attempt 1, generation 1
     --take-port-once     rank 0 finds its port taken in attempt 1, generation 1
+    --deaf-once          rank 0 comes and does not listen in attempt 1, generation 1
+    --twice-once R       the rank after R says that it is R in attempt 1, generation 1
     --gather-s S         seconds for which rank 0 waits for the others (default 60)
     --ignore-usr1        keep SIGUSR1 at its default, as a program that knows nothing of saving
     --child              start a child process that outlives the worker unless its group is killed
@@ -142,16 +144,22 @@ class Group:
                         missing = ", ".join(str(one) for one in range(1, world) if one not in self.peers)
                         raise RendezvousError(f"rank {missing} did not come within {patience:g} s") from None
                     stream = connection.makefile("rwb")
-                    self.peers[json.loads(stream.readline())] = stream
+                    who = json.loads(stream.readline())
+                    if who in self.peers:
+                        raise RendezvousError(f"rank {who} is there more than once")
+                    self.peers[who] = stream
         else:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + patience
             while True:
                 try:
                     connection = socket.create_connection(address)
                     break
                 except ConnectionRefusedError:
                     if time.monotonic() > deadline:
-                        raise
+                        place = f"{address[0]}:{address[1]}"
+                        raise RendezvousError(
+                            f"rank {rank} cannot reach rank 0 at {place} (the master) within {patience:g} s"
+                        ) from None
                     time.sleep(0.01)
             self.peers[0] = connection.makefile("rwb")
             self._send(self.peers[0], rank)
@@ -212,7 +220,7 @@ class Standin:
             subprocess.Popen(["sleep", "600"])
         time.sleep(self.options.start_time)
         first = (self.attempt, self.generation) == (1, 1)
-        if first and self.rank == self.options.absent_once:
+        if first and (self.rank == self.options.absent_once or (self.options.deaf_once and self.rank == 0)):
             time.sleep(3600)
         address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
         taken = (
@@ -220,7 +228,8 @@ class Standin:
             if first and self.options.take_port_once and self.rank == 0
             else None
         )
-        self.group = Group(self.rank, self.world, self.options.gather_s)
+        twin = first and self.rank == self.options.twice_once + 1 > 0
+        self.group = Group(self.rank - twin, self.world, self.options.gather_s)
         assert taken is None
         self.page.mark(step=0, phase=Phase.LOAD)
         refused = self._resume()
@@ -397,7 +406,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     for name in ("steps", "save-every", "chatter", "fail-rank", "hang-rank"):
         parser.add_argument(f"--{name}", type=int, default=0)
-    for name in ("absent-once", "fail-at", "fail-once-at", "hang-at", "nan-at"):
+    for name in ("absent-once", "twice-once", "fail-at", "fail-once-at", "hang-at", "nan-at"):
         parser.add_argument(f"--{name}", type=int, default=-1)
     parser.add_argument("--fail-code", type=int)
     for name in ("hurry", "faults", "group"):
@@ -407,7 +416,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--gather-s", type=float, default=60.0)
     parser.add_argument("--save-time", type=float, default=0.0)
     parser.add_argument("--start-time", type=float, default=0.0)
-    for name in ("ignore-usr1", "child", "take-port-once"):
+    for name in ("ignore-usr1", "child", "take-port-once", "deaf-once"):
         parser.add_argument(f"--{name}", action="store_true")
     return parser.parse_args(shlex.split(os.environ.get("STANDIN_ARGS", "")) + arguments)
 

@@ -52,7 +52,7 @@ class Supervisor(Section):
     in_place_limit: Annotated[int, Field(ge=0, le=1000)] = 4
     """Restarts in place without a new checkpoint between them before a new job is tried instead. 0: always a new job."""
     exclude_share: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """At most this share of the partition is excluded on evidence."""
+    """At most this share of the partition's nodes is excluded on evidence, though one node always may be; 0: none."""
     exclude_hours: Annotated[float, Field(gt=0, le=24 * 30)] = 24.0
     """An exclusion expires so long after the newest evidence against the node; after each further one later by double."""
     blame_hours: Annotated[float, Field(gt=0, le=24 * 90)] = 168.0

@@ -175,10 +175,14 @@ class Hands:
         if rows is None:  # then sbatch will hardly answer either
             return exclude
         usable = frozenset(name for name, row in rows.items() if row.usable and name not in job.exclude)
-        kept = affordable(exclude, usable, frozenset(rows), job.nodes + job.spare_nodes)
+        share = self.config.supervisor.exclude_share
+        kept = affordable(exclude, usable, frozenset(rows), job.nodes + job.spare_nodes, share)
         if kept != exclude:
             dropped = ", ".join(node for node in exclude if node not in kept)
-            self.say(f"not excluded after all: {dropped} (unknown to Slurm, or too few nodes would be left)")
+            self.say(
+                f"not excluded after all: {dropped} (unknown to Slurm, more than {share:.0%} of the "
+                f"partition's {len(rows)} nodes, or too few would be left)"
+            )
         return kept
 
     def _surely_absent(self, attempt: int) -> bool:

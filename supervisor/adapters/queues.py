@@ -43,6 +43,7 @@ class Queues:
         self._asked_at: float | None = None
         self._asking: threading.Thread | None = None
         self._unanswered = 0
+        self._excuses: dict[Job, str] = {}  # why the newest answer is none
         self._jitter = 1.0
 
     def client(self, config: RunConfig) -> QueueClient:
@@ -75,12 +76,14 @@ class Queues:
             self._asked_about = frozenset(jobs)
             self._asking = threading.Thread(target=self._ask, args=(jobs,), name="queue", daemon=True)
             self._asking.start()
-        known = self._known.get(job)
+        known, excuse = self._known.get(job), self._excuses.get(job, "")
         if known is None:
-            return JobLook(state=JobState.UNKNOWN, reason="Slurm has not answered yet", job_id=job.job_id)
+            reason = excuse or "Slurm has not answered yet"
+            return JobLook(state=JobState.UNKNOWN, reason=reason, job_id=job.job_id)
         age = now - known.at
         if age > _BACK_OFF * queue_s + _PATIENCE_S:
             reason = f"Slurm has not answered for {age:.0f} s; it last said {known.seen.state}"
+            reason += f" ({excuse})" if excuse else ""
             return JobLook(state=JobState.UNKNOWN, reason=reason, job_id=known.seen.job_id, age_s=age)
         if known.seen.state is JobState.GONE and job.job_id and now - self._wanted_at[job] < _SETTLE_S:
             return JobLook(state=JobState.UNKNOWN, reason=f"{known.seen.reason} (yet)", job_id=job.job_id)
@@ -97,6 +100,7 @@ class Queues:
         at = self._clock()  # before: a slow answer is as old as its question
         answers = self._slurm.look(jobs)
         found = {job: seen for job in jobs if (seen := answers[job.key]).state is not JobState.UNKNOWN}
+        self._excuses = {job: answers[job.key].reason for job in jobs if job not in found}
         self._unanswered = 0 if found or not jobs else self._unanswered + 1
         kept = {job: known for job, known in self._known.items() if job in self._wanted.values()}
         self._known = kept | {job: _Known(seen=seen, at=at) for job, seen in found.items()}

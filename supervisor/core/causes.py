@@ -18,6 +18,7 @@ _RAISED = re.compile(
 )
 # The trainer's words for a rank that another one looked for in vain.
 _ABSENT = re.compile(r"\brank (\d+(?:, \d+)*) (?:did not come|is there more than once)")
+_UNREACHED = re.compile(r"\bcannot reach rank 0\b")
 _OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"})
 # Exit codes with a meaning (contract.states.ExitCode) need no words: the entry, and the sentence's beginning.
 _CODES = {
@@ -69,6 +70,7 @@ class Explained:
 
     `entry`: the catalogue's name for it. `victim`: it suffers from somebody else's failure. `accused`: ranks that
     the message names as the cause, where they are others than the one that ended.
+    `missed_master`: it did not reach rank 0; whose fault that is, the others' words tell.
     """
 
     cause: Cause
@@ -77,6 +79,7 @@ class Explained:
     entry: str = ""
     victim: bool = False
     accused: tuple[int, ...] = ()
+    missed_master: bool = False
 
 
 def explain(end: End) -> Explained:
@@ -108,9 +111,15 @@ def _explain(end: End) -> Explained:
     end = _with_own_words(end, found.text)
     how = f"was killed by {signal_name(end.code)}" if end.code < 0 else f"failed with exit code {end.code}"
     last = _last(end, found.text if found.cause not in {Cause.UNEXPLAINED, Cause.SIGNAL} else "")
-    accused = _accused(found.text) if found.cause is Cause.RENDEZVOUS else ()
+    meeting = found.cause is Cause.RENDEZVOUS
+    accused = _accused(found.text) if meeting else ()
     explained = _explained(found.entry, end, f"{how}: {last}" if last else how)
-    return replace(explained, accused=accused, victim=found.entry.tier is Tier.VICTIM and not accused)
+    return replace(
+        explained,
+        accused=accused,
+        victim=found.entry.tier is Tier.VICTIM and not accused,
+        missed_master=meeting and bool(_UNREACHED.search(found.text)),
+    )
 
 
 def _accused(text: str) -> tuple[int, ...]:

@@ -64,7 +64,8 @@ def _over(case: Case) -> tuple[Action, ...] | None:
         return None
     # Workers that died of a person's cancel were judged before the queue told of it: its word overrules.
     if case.job_state is JobState.ENDED_CANCELLED and newest.cancel is None:
-        reason = "the job was cancelled, and not by the supervisor"
+        said = f" ({case.observation.job.reason})" if case.observation.job.reason else ""
+        reason = f"the job was cancelled, and not by the supervisor{said}"
         told = case.tell(alerts.cancelled(case.history, newest.number))
         return (*told, *case.state(RunState.CANCELLED, reason), *close(case, reason))
     return None

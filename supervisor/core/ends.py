@@ -101,12 +101,15 @@ def _unsettled(look: Look, failed: list[End]) -> bool:
         for item in failed
     ):
         return True
-    if not all(explain(item).victim for item in failed):
+    told = [explain(item) for item in failed]
+    if not all(why.victim or why.missed_master for why in told):
         return False
     if any(not look.is_fresh(seen) and not _left(seen) for seen in look.member_nodes):
         return True  # a silent node is the likelier cause; the rule for nodes decides
     settle_s = look.fresh_s + look.config.monitor.beat_s
-    return len(failed) < look.expected and max(item.age_s or 0.0 for item in failed) < settle_s
+    # Eyes that have just opened cannot tell yet whose beat stands still, however long ago the victims died.
+    known_s = min(max(item.age_s or 0.0 for item in failed), look.observation.watched_s)
+    return len(failed) < look.expected and known_s < settle_s
 
 
 def _left(seen: NodeSeen) -> bool:
@@ -126,8 +129,10 @@ def _crashed(look: Look, failed: list[End]) -> Verdict:
     if len(culprits) > 1:
         reason += f"; as early: rank {some(tuple(str(item.rank) for item, _ in culprits[1:]))}"
     suspects = why.accused or tuple(item.rank for item, _ in culprits)
+    if why.missed_master:
+        suspects = _who_keeps_from_the_master(look, failed, suspects)
     nodes = tuple(item.node for item, _ in culprits)
-    if why.accused:
+    if why.accused or why.missed_master:
         nodes = tuple(node for rank in suspects if (node := _node_of(look, rank)))
     return Verdict(
         kind=VerdictKind.REFUSED if end.code == ExitCode.REFUSED else VerdictKind.CRASHED,
@@ -142,6 +147,15 @@ def _crashed(look: Look, failed: list[End]) -> Verdict:
         lines=end.lines[-8:] or ((end.exception_text,) if end.exception_text else ()),
         limits={"record_s": _RECORD_S, "exit_code": end.code, "phase": end.phase, "what": why.what},
     )
+
+
+def _who_keeps_from_the_master(look: Look, failed: list[End], first: tuple[int, ...]) -> tuple[int, ...]:
+    """Rank 0, when nobody reached it or not even its own node did; with two nodes either may be it: both are named."""
+    missed = {item.node for item in failed if explain(item).missed_master}
+    others = look.member_set - set(look.members[:1])
+    if missed - others or (missed >= others and len(others) > 1):
+        return (0,)
+    return (*first, 0) if missed >= others else first
 
 
 def _node_of(look: Look, rank: int) -> str:

@@ -14,6 +14,8 @@ _SLURM = re.compile(
     r"^(?:\[[^\]]*\] )?(?:slurmstepd(?:-\S+)?|srun|slurmd|slurm): |^Error running slurm prolog"
 )
 _NO_REASON = frozenset({Cause.NONE, Cause.UNEXPLAINED, Cause.SIGNAL})  # that something ended, not why
+# srun knows a node that it misses by its place in the job only.
+_NUMBERED = re.compile(r"missing step on node (\d+)")
 
 
 def slurms_own(lines: Iterable[str]) -> tuple[str, ...]:
@@ -25,3 +27,10 @@ def explain_job(lines: tuple[str, ...]) -> Diagnosis | None:
     """What these lines name as the cause, None when they name none."""
     found = diagnose_lines(lines)
     return None if found.cause in _NO_REASON else found
+
+
+def node_by_number(lines: tuple[str, ...], nodes: tuple[str, ...]) -> tuple[str, ...]:
+    """The one of the job's nodes that srun gives by its number; () when it gives none."""
+    found = next((match for line in lines if (match := _NUMBERED.search(line))), None)
+    place = int(found[1]) if found else len(nodes)
+    return nodes[place : place + 1]

@@ -9,7 +9,7 @@ from contract.history import History
 from contract.states import Cause, JobState, VerdictKind
 from supervisor.core.ends import WELL, ends, judge_ends
 from supervisor.core.hang import judge_hang
-from supervisor.core.job_words import explain_job
+from supervisor.core.job_words import explain_job, node_by_number
 from supervisor.core.limits import limit_for
 from supervisor.core.look import MUTE_S, Look, some
 from supervisor.core.nodes import (
@@ -116,10 +116,12 @@ def _ended_unexplained(look: Look, said: str) -> Verdict:
     told = explain_job(observation.job_lines)
     if told is not None:
         words = one_line(told.text)
+        by_number = node_by_number(observation.job_lines, observation.job.nodes)
+        nodes = (told.blame_node,) if told.blame_node else by_number
+        where = f" on {some(nodes)}" if nodes else ""
         verdict = _ended(
-            look, told.cause, f"{word(CAUSES, told.cause, 'en')}, as Slurm wrote ({words}): {said}"
+            look, told.cause, f"{word(CAUSES, told.cause, 'en')}{where}, as Slurm wrote ({words}): {said}"
         )
-        nodes = (told.blame_node,) if told.blame_node else ()
         return replace(verdict, nodes=nodes, lines=observation.job_lines, entry=told.entry.name)
     ours = [seen for seen in observation.nodes if seen.beat and seen.beat.attempt == observation.attempt]
     dead = tuple(

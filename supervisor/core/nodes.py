@@ -90,7 +90,8 @@ def judge_silence(look: Look) -> Verdict | None:
         silent_s = min(seen.silent_s for seen in agents)
         if silent_s <= limit:
             return None
-        what = f"no node's beat has moved for {silent_s:.0f} s; the queue says {observation.job.state}"
+        why = f" ({observation.job.reason})" if observation.job.state is JobState.UNKNOWN else ""
+        what = f"no node's beat has moved for {silent_s:.0f} s; the queue says {observation.job.state}{why}"
         return _unknown(what, silent_s)
     if observation.job.state is JobState.UNKNOWN:
         return _unknown(

@@ -25,14 +25,11 @@ def members_in_place(case: Case, failure: Judged) -> tuple[str, ...]:
 
 
 def excluded(case: Case) -> tuple[str, ...]:
-    """Nodes that the next attempt does without: lost ones, and those under suspicion, the newest evidence first."""
-    if case.local:
-        return ()
-    newest_first = tuple(suspects(case.history, case.config, case.now))
-    # The job's own size stands for the partition's, which is at least as large.
-    size = case.config.job.nodes + case.config.job.spare_nodes
-    most = max(1, int(case.config.supervisor.exclude_share * size))
-    return tuple(sorted(newest_first[:most]))
+    """Nodes that the next attempt should do without, the newest evidence first: lost ones, and those under suspicion.
+
+    How many of them Slurm can do without is `affordable`'s to say, when it is asked about the partition.
+    """
+    return () if case.local else tuple(suspects(case.history, case.config, case.now))
 
 
 def held_by_dead_nodes(case: Case) -> bool:
@@ -47,16 +44,20 @@ def held_by_dead_nodes(case: Case) -> bool:
 
 
 def affordable(
-    exclude: tuple[str, ...], usable: frozenset[str], known: frozenset[str], needed: int
+    exclude: tuple[str, ...], usable: frozenset[str], known: frozenset[str], needed: int, share: float
 ) -> tuple[str, ...]:
     """The exclusions that Slurm can honour: nodes that exist, and never so many that the job cannot start.
 
-    `exclude` names the best founded first; `usable` are the nodes on which a job could start. A node that is down
-    costs nothing today, but the job must find enough nodes once it is repaired.
+    `exclude` names the best founded first; `known` is the partition, of which at most `share` is left out (one node,
+    unless it is 0); `usable` are the nodes on which a job could start. A node that is down costs nothing today, but
+    the job must find enough nodes once it is repaired.
     """
     kept: list[str] = []
     left = len(usable)
+    most = max(1, int(share * len(known))) if share else 0
     for node in exclude:
+        if len(kept) == most:
+            break
         costs = node in usable
         enough = left > needed if costs else len(known) - len(kept) > needed
         if node in known and enough:

@@ -6,10 +6,13 @@ from supervisor.core.placement import affordable
 
 
 class Cluster:
-    """Nodes by name. `size` 0: there is always another node, as in a partition much larger than the job."""
+    """Nodes by name. `size` 0: there is always another node, as in a partition much larger than the job.
 
-    def __init__(self, size: int) -> None:
-        self._size = size
+    `share`: at most so much of the partition may be excluded.
+    """
+
+    def __init__(self, size: int, share: float = 1.0) -> None:
+        self._size, self._share = size, share
         self._back_at: dict[str, float] = {}
 
     def lose(self, node: str, back_at: float) -> None:
@@ -49,7 +52,7 @@ class Cluster:
         if not self._size:
             return frozenset(exclude)
         known = frozenset(f"n{number}" for number in range(self._size))
-        return frozenset(affordable(exclude, known - self._back_at.keys(), known, wanted))
+        return frozenset(affordable(exclude, known - self._back_at.keys(), known, wanted, self._share))
 
 
 def _number(node: str) -> int:

@@ -57,7 +57,7 @@ class World:
         self.config = scenario.config
         self.pilot = Pilot(self.config, keep=keep_journal)
         self.faults = Faults(scenario, self._streams)
-        self.cluster = Cluster(scenario.cluster)
+        self.cluster = Cluster(scenario.cluster, self.config.supervisor.exclude_share)
         self.ledger, self.counts = Ledger(), Counts()
         self.trained_s = 0.0
         self.now = 0.0

@@ -1,5 +1,6 @@
 """A real Slurm for this session, and runs of the stand-in (or of the real trainer) on it."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -26,6 +27,7 @@ from contract.states import JobState
 from slurm import squeue
 from slurm.create import create_run, first_attempt
 from slurm.queue import Job, SlurmQueue
+from slurm.words import Row
 from supervisor.demo.robot import Robot
 from tests.cluster.slurm_cluster import PACKAGES, Cluster, missing_programs
 
@@ -45,17 +47,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """Own directory, ports and munge; nothing of it is left. The directory's name is short: it holds sockets."""
+    """Four nodes without accounting."""
     missing = missing_programs()
     if missing:
         pytest.skip(f"no Slurm here: {', '.join(missing)} missing; on Debian: apt-get install {PACKAGES}")
+    with running(Cluster.up) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def running(up: Callable[[Cluster], None]) -> Iterator[Cluster]:
+    """Own directory, ports and munge; nothing of it is left. The directory's name is short: it holds sockets."""
     directory = Path(tempfile.mkdtemp(prefix="ciuic-slurm-"))
     directory.chmod(0o755)
     made = Cluster(directory=directory)
     before = os.environ.get("SLURM_CONF")
     os.environ["SLURM_CONF"] = str(made.conf)
     try:
-        made.up()
+        up(made)
         yield made
     finally:
         made.down()
@@ -232,7 +241,7 @@ class Field:
 
     # looking
 
-    def live_jobs(self, run: RunDir) -> list[squeue.Row]:
+    def live_jobs(self, run: RunDir) -> list[Row]:
         rows = squeue.list_jobs()
         assert rows is not None, "the controller does not answer"
         return [row for row in rows if row.name == run.run_id and row.state.alive]

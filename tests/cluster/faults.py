@@ -7,8 +7,9 @@ import contextlib
 import os
 import random
 import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from contract import events as ev
@@ -21,7 +22,6 @@ from tests.cluster.conftest import (
     history,
     hit,
     job_id,
-    losses,
     members,
     newest,
     pid_of,
@@ -71,6 +71,17 @@ def node_lost(field: Field, run: RunDir, node: str = "") -> Outcome:
     assert verdict.nodes == (node,)
     assert verdict.detected_s <= 15
     assert node not in members(run)
+    return verdict, back
+
+
+def node_back_soon(field: Field, run: RunDir) -> Outcome:
+    """A node that reboots: it is back, without its part of the job, before Slurm has missed it."""
+    at, node = newest(run), members(run)[1]
+    field.cluster.kill_node(node)
+    field.cluster.start_node(node)
+    verdict, back = field.recovered(run, at, 90)
+    assert verdict.cause == Cause.NODE_FAILURE, verdict
+    assert verdict.nodes == (node,)
     return verdict, back
 
 
@@ -161,21 +172,33 @@ def step_cancelled(field: Field, run: RunDir) -> Outcome:
     return verdict, back
 
 
-def supervisor_killed(field: Field, run: RunDir, times: int = 10) -> int:
-    """SIGKILL of the supervisor at random moments, while ranks die. Returns how many generations that took."""
-    chance = random.Random(3)
-    before = generations(run)
-    for turn in range(times):
-        if turn % 3 == 0 and (
-            pids := [worker.pid for beat in beats(run) for worker in beat.workers if worker.pid]
-        ):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(chance.choice(pids), signal.SIGKILL)
-        time.sleep(chance.uniform(0.0, 1.0))
-        field.kill_supervisor()
-        field.supervise()
-    field.until_step(run, max(losses(run)) + 3)
-    return generations(run) - before
+class SupervisorKiller:
+    """SIGKILLs the supervisor at random moments while something else goes wrong, and starts another at once."""
+
+    def __init__(self, field: Field, seed: int = 3) -> None:
+        self._field, self._chance = field, random.Random(seed)
+        self.kills = 0
+
+    @contextlib.contextmanager
+    def at_work(self, times: int) -> Iterator[None]:
+        """So many kills, some in the first moments of the fault and some while it is being answered."""
+        stop = threading.Event()
+
+        def kill() -> None:
+            for _ in range(times):
+                if stop.wait(self._chance.uniform(0.1, 4.0)):
+                    return
+                self._field.kill_supervisor()
+                self._field.supervise()
+                self.kills += 1
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            killer.join()
 
 
 def names_in(folder: Path) -> set[str]:
@@ -184,7 +207,3 @@ def names_in(folder: Path) -> set[str]:
 
 def agent_of(run: RunDir, node: str) -> int:
     return next(beat.pid for beat in beats(run) if beat.node == node)
-
-
-def generations(run: RunDir) -> int:
-    return sum(len(attempt.generations) for attempt in history(run).attempts)

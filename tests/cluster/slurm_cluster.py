@@ -1,6 +1,7 @@
 """A real Slurm on one machine: a controller and a few node daemons of Debian's packages, with own ports and own munge.
 
     python tests/cluster/slurm_cluster.py up            # ends with a line `export SLURM_CONF=…`
+    python tests/cluster/slurm_cluster.py up --accounting  # with slurmdbd and a MariaDB of its own: sacct tells the past
     python tests/cluster/slurm_cluster.py kill-node n2  # the node daemon with its processes (--keep: the daemon only)
     python tests/cluster/slurm_cluster.py start-node n2
     python tests/cluster/slurm_cluster.py down
@@ -19,9 +20,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # run by hand, with -P
+
+from tests.cluster import accounting
+from tests.cluster.accounting import Accounting
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "munged")
 PACKAGES = "slurmctld slurmd slurm-client munge"
@@ -42,13 +48,13 @@ TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
+{storage}
 SlurmdParameters=config_overrides
 SchedulerParameters=sched_interval=2,bf_interval=2
 ReturnToService=2
 KillWait=5
 SlurmdTimeout=30
-MinJobAge=120
+MinJobAge={min_job_age}
 UnkillableStepTimeout=20
 MailProg=/bin/true
 StateSaveLocation={directory}/state
@@ -60,7 +66,12 @@ SlurmdLogFile={directory}/slurmd-%n.log
 Prolog={directory}/prolog.sh
 GresTypes=gpu
 {nodes}
-PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PreemptMode=OFF
+PartitionName=spot Nodes=ALL MaxTime=INFINITE State=UP PreemptMode=REQUEUE
+PartitionName=scavenge Nodes=ALL MaxTime=INFINITE State=UP PreemptMode=CANCEL
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 """
 
 PROLOG = """\
@@ -70,9 +81,9 @@ PROLOG = """\
 """
 
 
-def missing_programs() -> list[str]:
+def missing_programs(programs: Iterable[str] = PROGRAMS) -> list[str]:
     """What must be installed first; empty when everything is there."""
-    return [name for name in PROGRAMS if shutil.which(name, path=_path()) is None]
+    return [name for name in programs if shutil.which(name, path=_path()) is None]
 
 
 def _user() -> str:
@@ -134,18 +145,34 @@ class Cluster:
 
     # starting
 
-    def up(self, nodes: int = 4, cpus: int = 4, gpus: int = 2) -> None:
-        """Write the configuration, start munge, controller and node daemons, and wait until all nodes are idle."""
-        self._write(nodes, cpus, gpus)
+    def up(
+        self,
+        nodes: int = 4,
+        cpus: int = 4,
+        gpus: int = 2,
+        *,
+        accounted: bool = False,
+        min_job_age_s: int = 120,
+    ) -> None:
+        """Write the configuration, start munge, controller and node daemons, and wait until all nodes are idle.
+
+        `accounted`: with a database and slurmdbd before them.
+        """
+        for name in ("state", "spool", "munge"):
+            (self.directory / name).mkdir(parents=True, exist_ok=True)
+        storage = self._write_accounting() if accounted else "AccountingStorageType=accounting_storage/none"
+        self._write(nodes, cpus, gpus, storage=storage, min_job_age=min_job_age_s)
         self._start_munge()
+        if accounted:
+            self._start_database()
+            self.start_accounting()
+            self.run("sacctmgr", "--immediate", "add", "cluster", "ciuic")
         self.start_controller()
         for node in self.nodes:
             self.start_node(node)
         wait_until(lambda: self._idle() == set(self.nodes), 60, f"idle nodes (see {self.directory}/*.log)")
 
-    def _write(self, nodes: int, cpus: int, gpus: int) -> None:
-        for name in ("state", "spool", "munge"):
-            (self.directory / name).mkdir(parents=True, exist_ok=True)
+    def _write(self, nodes: int, cpus: int, gpus: int, *, storage: str, min_job_age: int) -> None:
         controller, *ports = _free_ports(nodes + 1)
         host = socket.gethostname().split(".")[0]
         lines = [
@@ -155,7 +182,13 @@ class Cluster:
         ]
         self.conf.write_text(
             CONF.format(
-                host=host, port=controller, user=_user(), directory=self.directory, nodes="\n".join(lines)
+                host=host,
+                port=controller,
+                user=_user(),
+                directory=self.directory,
+                nodes="\n".join(lines),
+                storage=storage,
+                min_job_age=min_job_age,
             )
         )
         # Device files that exist everywhere stand for GPUs; nothing opens them.
@@ -184,6 +217,36 @@ class Cluster:
             "--foreground",
         )
         wait_until((home / "socket").exists, 20, "munge's socket")
+
+    def _write_accounting(self) -> str:
+        """The accounting's files; returns its lines for slurm.conf."""
+        port, storage_port = _free_ports(2)
+        Accounting(directory=self.directory).write(user=_user(), port=port, storage_port=storage_port)
+        return accounting.STORAGE.format(port=port, directory=self.directory)
+
+    def _start_database(self) -> None:
+        database = Accounting(directory=self.directory)
+        port = database.storage_port
+        self._spawn("mariadbd", *database.database_command(user=_user(), storage_port=port))
+        wait_until(lambda: _listens(port), 60, f"the database (see {self.directory}/mariadbd.out)")
+
+    def start_accounting(self) -> None:
+        self._spawn("slurmdbd", "slurmdbd", "-D")
+        wait_until(self._accounting_answers, 60, f"slurmdbd (see {self.directory}/slurmdbd.log)")
+
+    def _accounting_answers(self) -> bool:
+        done = subprocess.run(
+            ["sacctmgr", "-n", "list", "cluster"],
+            env=self.environment,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        return done.returncode == 0
+
+    def stop_accounting(self) -> None:
+        """slurmdbd only; the controller keeps what it has to tell it, and sacct gets no answer."""
+        self._end("slurmdbd")
 
     def start_controller(self) -> None:
         self._spawn("slurmctld", "slurmctld", "-D", "-f", str(self.conf))
@@ -288,8 +351,8 @@ class Cluster:
         """End everything that this cluster started."""
         for node in self.nodes if self.conf.exists() else []:
             self.kill_node(node)
-        self._end("slurmctld")
-        self._end("munged")
+        for name in ("slurmctld", "slurmdbd", "mariadbd", "munged"):
+            self._end(name)
 
     def _end(self, name: str, number: signal.Signals = signal.SIGTERM) -> None:
         started = self.directory / f"{name}.started"
@@ -307,6 +370,12 @@ class Cluster:
                     os.kill(pid, signal.SIGKILL)
                 time.sleep(0.02)
         started.unlink()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as client:
+        client.settimeout(1)
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _runs(pid: int, program: str) -> bool:
@@ -332,10 +401,12 @@ def main() -> int:
     parser.add_argument("action", choices=["up", "down", "kill-node", "start-node"])
     parser.add_argument("node", nargs="?", default="")
     parser.add_argument("--keep", action="store_true", help="leave the node's processes alive")
+    parser.add_argument("--accounting", action="store_true", help="up: with slurmdbd and MariaDB")
     options = parser.parse_args()
-    missing = missing_programs()
+    missing = missing_programs((*PROGRAMS, *(accounting.PROGRAMS if options.accounting else ())))
     if missing:
-        print(f"missing: {', '.join(missing)}; on Debian: apt-get install {PACKAGES}", file=sys.stderr)
+        packages = f"{PACKAGES} {accounting.PACKAGES}" if options.accounting else PACKAGES
+        print(f"missing: {', '.join(missing)}; on Debian: apt-get install {packages}", file=sys.stderr)
         return 1
     cluster = Cluster(directory=default_directory())
     if options.action in {"kill-node", "start-node"} and (
@@ -348,7 +419,7 @@ def main() -> int:
         case "up":
             cluster.down()
             shutil.rmtree(cluster.directory, ignore_errors=True)
-            cluster.up()
+            cluster.up(accounted=options.accounting)
             print(cluster.run("sinfo"))
             print(f"export SLURM_CONF={cluster.conf}")
         case "down":

@@ -13,8 +13,9 @@ from slurm.hostlist import expand
 from slurm.job import write_job
 from slurm.nodes import parse_sinfo
 from slurm.queue import Job, LocalQueue, SlurmQueue
-from slurm.squeue import Answer, Row, parse_sacct, parse_scontrol, parse_squeue, state_of
+from slurm.squeue import Answer, ask, parse_sacct, parse_scontrol, parse_squeue
 from slurm.submit import Finding, classify, find_attempt
+from slurm.words import Row, state_of
 from tests.slurm.conftest import config_of, wait_for
 
 
@@ -100,8 +101,9 @@ def test_scontrol_and_sacct():
         "75:0",
     )
     assert parse_scontrol("nonsense") is None
-    row = parse_sacct("12|CANCELLED by 0|0:15\n")
+    row = parse_sacct("12|CANCELLED by 0|0:15|n[1-2]|deep-1\n")
     assert (row.state, row.reason, row.exit) == (JobState.ENDED_CANCELLED, "CANCELLED by 0", "0:15")
+    assert (row.nodes, row.name) == (("n1", "n2"), "deep-1")
     assert parse_sacct("") is None
 
 
@@ -127,6 +129,10 @@ def failed(text):
 JOB = Job(run=RunDir(path=Path("/r/deep-1")), attempt=1, job_id="12")
 
 
+FORGOTTEN = failed("slurm_load_jobs error: Invalid job id specified")
+OTHER = "JobId=12 JobName=somebody-else JobState=RUNNING Reason=None"
+
+
 @pytest.mark.parametrize(
     ("answers", "state"),
     [
@@ -140,23 +146,49 @@ JOB = Job(run=RunDir(path=Path("/r/deep-1")), attempt=1, job_id="12")
             {"squeue": ok(), "scontrol": ok("JobId=12 JobState=TIMEOUT Reason=x ExitCode=0:15")},
             JobState.ENDED_LIMIT,
         ),
-        (
-            {"squeue": ok(), "scontrol": failed("slurm_load_jobs error: Invalid job id specified")},
-            JobState.GONE,
-        ),
-        (
-            {
-                "squeue": ok(),
-                "scontrol": failed("Invalid job id specified"),
-                "sacct": ok("12|COMPLETED|0:0\n"),
-            },
-            JobState.ENDED_OK,
-        ),
+        ({"squeue": ok("12|RUNNING|None|n1|somebody-else|x"), "scontrol": ok(OTHER)}, JobState.GONE),
         ({"squeue": ok(), "scontrol": failed("Socket timed out")}, JobState.UNKNOWN),
     ],
 )
 def test_slurm_is_believed_only_when_it_answers(answers, state):
     assert SlurmQueue(Clients(**answers)).look([JOB])[JOB.key].state is state
+
+
+@pytest.mark.parametrize(
+    ("sacct", "state", "said"),
+    [
+        (failed("Slurm accounting storage is disabled"), JobState.GONE, "forgotten"),
+        (ask(["ciuic-no-such-program"]), JobState.UNKNOWN, "not installed"),
+        (failed("sacct: not installed"), JobState.GONE, "forgotten"),
+        (ok("12|COMPLETED|0:0|n1|deep-1\n"), JobState.ENDED_OK, "COMPLETED"),
+        (ok("12|CANCELLED by 1000|0:15|n1|deep-1\n"), JobState.ENDED_CANCELLED, "by 1000"),
+        # Down or behind is no word on how the job ended: a person may have cancelled it.
+        (None, JobState.UNKNOWN, "accounting does not answer"),
+        (
+            failed("sacct: error: Problem talking to the database: Connection refused"),
+            JobState.UNKNOWN,
+            "Connection refused",
+        ),
+        (ok("12|RUNNING|0:0|n1|deep-1\n"), JobState.UNKNOWN, "RUNNING still"),
+        (ok("12|PENDING|0:0|None assigned|deep-1\n"), JobState.UNKNOWN, "PENDING still"),
+        (ok(""), JobState.GONE, "neither"),
+        (ok("12|COMPLETED|0:0|n1|of-long-ago\n"), JobState.GONE, "given away again"),
+    ],
+)
+def test_a_forgotten_job_is_accountings_to_tell(sacct, state, said):
+    clients = Clients(squeue=ok(), scontrol=FORGOTTEN, sacct=sacct)
+    seen = SlurmQueue(clients).look([JOB])[JOB.key]
+    assert seen.state is state
+    assert said in seen.reason
+
+
+def test_the_node_that_ended_a_job_is_named_though_it_is_back():
+    show = ok(
+        "JobId=12 JobName=deep-1 JobState=NODE_FAIL Reason=NodeDown NodeList=n[1-2] FailedNode=n2 ExitCode=0:0"
+    )
+    nodes = ok("n1|idle|main*|none\nn2|idle|main*|none")
+    clients = Clients(squeue=ok("12|NODE_FAIL|NodeDown|n[1-2]|deep-1|x"), scontrol=show, sinfo=nodes)
+    assert SlurmQueue(clients).look([JOB])[JOB.key].dead == ("n2",)
 
 
 def test_cancelling_escalates():

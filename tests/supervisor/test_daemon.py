@@ -10,6 +10,7 @@ import time
 import pytest
 
 from contract import events as ev
+from contract.config import dump
 from contract.files import create_json
 from contract.journal import Journal
 from contract.metrics import merged
@@ -133,6 +134,29 @@ def test_a_submission_in_doubt_keeps_its_number(place, handed_in: bool) -> None:
     assert [(item.attempt, item.adopted) for item in found] == [(1, handed_in)]
     assert [item.attempt for item in bodies(run, ev.AttemptIntended)] == [1]
     assert history(run).state == "completed"
+
+
+def test_one_that_comes_while_slurm_is_silent_says_so_and_does_nothing(place) -> None:
+    """It has never seen the job: nothing is certain but that, and people must learn of it (rule 3)."""
+    run, local = place.create(steps=10)
+    config = local.model_copy(
+        update={
+            "job": local.job.model_copy(update={"executor": "slurm"}),
+            "monitor": local.monitor.model_copy(update={"unknown_alert_s": 10.0}),
+        }
+    )
+    run.config.write_text(dump(config))
+    journal = Journal(run.journal, clock=time.time, epoch=0)
+    journal.replay()
+    journal.append(ev.AttemptIntended(attempt=1, tag=attempt_tag(run.run_id, 1), reason="submitted"))
+    journal.append(ev.AttemptSubmitted(attempt=1, job_id="5"))
+    journal.close()
+    place.supervise(SLURM_CONF="/none")
+    wait_for(lambda: bodies(run, ev.AlertQueued), seconds=40)
+    assert bodies(run, ev.AlertQueued)[0].key.startswith("unknown:")
+    assert history(run).state == "unknown"
+    assert len(bodies(run, ev.AttemptIntended)) == 1
+    assert not bodies(run, ev.CancelIntended)
 
 
 def test_an_overtaken_daemon_ends_and_writes_nothing(place) -> None:

@@ -515,3 +515,42 @@ def test_a_time_limit_before_the_start_is_saved() -> None:
 def test_a_generation_that_was_overtaken_is_not_judged_again() -> None:
     past = history(ev.GenerationIntended(attempt=1, generation=2, members=("n0", "n1"), reason="x"))
     assert look(seen(exits=(exit_of(1, -9),)), past).kind is VerdictKind.STARTING
+
+
+@pytest.mark.parametrize(
+    ("nodes", "deaf_to", "suspects", "blamed"),
+    [
+        (2, (1,), (1, 0), ("n1", "n0")),  # either may be it
+        (3, (1, 2), (0,), ("n0",)),  # nobody reaches it
+        (3, (2,), (2,), ("n2",)),  # the other one did
+        (3, (0, 1), (0,), ("n0",)),  # not even its own node reaches it
+    ],
+)
+def test_whose_fault_it_is_that_rank_0_is_not_reached(nodes, deaf_to, suspects, blamed) -> None:
+    names = tuple(f"n{number}" for number in range(nodes))
+    said = "rank {} cannot reach rank 0 at 10.0.0.0:4000 (the master) within 3 s"
+    exits = tuple(
+        exit_of(rank, 1, exception_type="RendezvousError", exception_text=said.format(rank))
+        for rank in deaf_to
+    )
+
+    def verdict(age_s: float) -> Verdict:
+        ended = {rank: worker(rank, exit_code=1, exit_age_s=age_s) for rank in deaf_to}
+        there = tuple(node(number, ended.get(number, worker(number))) for number in range(nodes))
+        return look(seen(*there, members=names, exits=exits), config=small_config(job={"nodes": nodes}))
+
+    assert verdict(0.1).kind is not VerdictKind.CRASHED, "the others' words are due in a moment"
+    found = verdict(6.0)
+    assert (found.cause, found.suspects, found.nodes) == (Cause.RENDEZVOUS, suspects, blamed)
+
+
+def test_a_new_supervisor_looks_a_moment_before_it_believes_a_victim() -> None:
+    """To eyes that have just opened a dead node's beat looks as good as any: it may be what the victim died of."""
+    said = {"exception_type": "RuntimeError", "exception_text": "Connection closed by peer"}
+    victim = seen(
+        node(0, worker(0, exit_code=1, exit_age_s=30.0)),
+        node(1, silent_s=0.0),
+        exits=(exit_of(0, 1, **said),),
+    )
+    assert look(replace(victim, watched_s=0.5)).kind is not VerdictKind.CRASHED
+    assert look(replace(victim, watched_s=9.0)).kind is VerdictKind.CRASHED

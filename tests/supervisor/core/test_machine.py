@@ -1,9 +1,11 @@
 """Generated histories: whatever happens in whatever order, never two jobs, and an end when the faults stop."""
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from contract import events as ev
 from contract.requests import RequestKind
 from contract.states import JobState, RunState
 from supervisor.core.status import status
@@ -26,7 +28,8 @@ class Runs(RuleBasedStateMachine):
     def begin(self, spares: int, local: bool) -> None:
         executor = "local" if local else "slurm"
         self.world = World(config=small_config(job={"spare_nodes": spares, "executor": executor}))
-        self.resumable = False
+        self.cancelled: set[int] = set()  # attempts that a person ended in the queue
+        self.resumed = False
 
     @rule(seconds=st.integers(1, 12))
     def time_passes(self, seconds: int) -> None:
@@ -66,6 +69,9 @@ class Runs(RuleBasedStateMachine):
 
     @rule()
     def a_person_ends_the_job(self) -> None:
+        job = self.world.job()
+        if job is not None and job.ends_in is None:
+            self.cancelled.add(job.attempt)
         self.world.end_job(JobState.ENDED_CANCELLED)
 
     @rule()
@@ -94,6 +100,7 @@ class Runs(RuleBasedStateMachine):
 
     @rule(kind=st.sampled_from(list(RequestKind)))
     def a_person_asks(self, kind: RequestKind) -> None:
+        self.resumed |= kind is RequestKind.RESUME
         self.world.ask(kind)
 
     @invariant()
@@ -101,6 +108,17 @@ class Runs(RuleBasedStateMachine):
         if hasattr(self, "world"):
             assert self.world.most_jobs <= 1
             assert self.world.submitted_after_end == 0
+
+    @invariant()
+    def a_persons_cancel_is_final(self) -> None:
+        """Unless it met a cancel of ours: without accounting nobody can tell the two apart."""
+        if not hasattr(self, "world") or self.resumed:
+            return
+        ours = {
+            event.body.attempt for event in self.world.journal if isinstance(event.body, ev.CancelIntended)
+        }
+        for attempt in self.cancelled - ours:
+            assert max(self.world.jobs) == attempt, "a cancelled run was submitted again"
 
     @invariant()
     def the_state_can_be_told(self) -> None:
@@ -135,3 +153,12 @@ TestRuns.settings = settings(
     database=None,
     suppress_health_check=list(HealthCheck),
 )
+
+
+class ManyRuns(Runs):
+    """The same, ten times over."""
+
+
+TestManyRuns = ManyRuns.TestCase
+TestManyRuns.settings = settings(TestRuns.settings, max_examples=4000)
+TestManyRuns = pytest.mark.slow(TestManyRuns)

@@ -165,7 +165,7 @@ def test_lines_that_say_nothing_explain_nothing() -> None:
 )
 def test_exclusions_that_slurm_can_honour(exclude, kept) -> None:
     usable = frozenset({"n1", "n2", "n3", "n4"})
-    assert affordable(exclude, usable, usable | {"down"}, needed=2) == kept
+    assert affordable(exclude, usable, usable | {"down"}, needed=2, share=1.0) == kept
 
 
 def test_a_person_may_cancel_though_workers_died_first() -> None:
@@ -208,5 +208,39 @@ def test_an_answer_from_before_the_start_does_not_forbid_a_restart_in_place() ->
 def test_a_down_node_is_not_excluded_when_the_job_needs_every_node_there_is() -> None:
     """Else the job could not start even after the repair, until the exclusion expires."""
     known = frozenset({"n1", "n2", "n3", "n4"})
-    assert affordable(("n1",), known - {"n1"}, known, needed=4) == ()
-    assert affordable(("n1",), known - {"n1"}, known, needed=3) == ("n1",)
+    assert affordable(("n1",), known - {"n1"}, known, needed=4, share=1.0) == ()
+    assert affordable(("n1",), known - {"n1"}, known, needed=3, share=1.0) == ("n1",)
+
+
+@pytest.mark.parametrize(("share", "kept"), [(0.1, 4), (0.05, 2), (0.001, 1), (0.0, 0), (1.0, 30)])
+def test_at_most_a_share_of_the_partition_is_excluded(share, kept) -> None:
+    """Of the partition, not of the job: a small job on a large cluster may avoid every node that failed it."""
+    blamed = tuple(f"n{number}" for number in range(30))
+    known = frozenset(f"n{number}" for number in range(40))
+    found = affordable(blamed, known, known, needed=2, share=share)
+    assert found == blamed[:kept], "the newest blame first"
+
+
+def test_the_newest_blame_comes_first_and_an_old_one_expires() -> None:
+    lost = [
+        failure(verdict="node-lost", cause="node-failure", signature="", nodes=(name,))
+        for name in ("n9", "n1")
+    ]
+    past = history(lost[0])
+    at = past.newest.newest.failed_at
+    job = JobLook(state=JobState.ENDED_NODE, job_id="77")
+    hours = small_config().supervisor.exclude_hours
+    submit = next(item for item in act(past, at + 5, job=job) if isinstance(item, do.Submit))
+    assert submit.exclude == ("n9",)
+    late = [item for item in act(past, at + hours * 3600 + 5, job=job) if isinstance(item, do.Submit)]
+    assert all(item.exclude == () for item in late)
+
+
+def test_a_node_that_came_back_without_its_part_is_named_by_its_number() -> None:
+    line = "srun: error: Aborting, io error and missing step on node 1"
+    job = JobLook(state=JobState.ENDED_FAILED, job_id="77", nodes=("n0", "n1", "n2"))
+    gone = (node(0, silent_s=9.0), node(1, silent_s=9.0))
+    found = verdict_of(nodes=gone, job=job, job_lines=(line,))
+    assert (found.kind, found.cause, found.nodes) == (VerdictKind.ENDED, Cause.NODE_FAILURE, ("n1",))
+    assert " on n1, " in found.reason
+    assert verdict_of(nodes=gone, job=replace(job, nodes=()), job_lines=(line,)).nodes == ()
