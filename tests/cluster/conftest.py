@@ -197,7 +197,7 @@ class Field:
             steps = [
                 worker.step for beat in beats(run) for worker in beat.workers if worker.exit_code is None
             ]
-            return min(steps) if len(steps) == 2 and min(steps) >= step else 0
+            return min(steps) if len(steps) >= 2 and min(steps) >= step else 0
 
         return wait_for(look, seconds, lambda: f"step {step}\n{self.story(run)}")
 

@@ -168,7 +168,7 @@ def step_cancelled(field: Field, run: RunDir) -> Outcome:
     at = newest(run)
     field.cluster.run("scancel", f"{job_id(run)}.0")
     verdict, back = field.recovered(run, at)
-    assert (verdict.cause, back.attempt) == (Cause.SIGNAL, verdict.attempt + 1)
+    assert (verdict.cause, back.attempt) == (Cause.CANCELLED, verdict.attempt + 1)
     return verdict, back
 
 

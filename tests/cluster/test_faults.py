@@ -8,7 +8,7 @@ from contract import events as ev
 from contract.layout import RunDir
 from contract.states import JobState
 from tests.cluster import faults
-from tests.cluster.conftest import Field, bodies, history, losses, newest
+from tests.cluster.conftest import Field, bodies, history, losses, members, newest
 from tests.standin import expected_losses
 
 pytestmark = pytest.mark.timeout(400)
@@ -115,3 +115,20 @@ def test_a_node_daemon_that_dies_alone_is_taken_out_by_slurm_in_its_own_time(fie
     field.hurry.touch()
     assert field.until_end(run) == "completed"
     assert losses(run) == expected_losses(STEPS)
+
+
+@pytest.mark.slow
+def test_a_run_that_needs_every_node_waits_for_the_lost_one(field: Field) -> None:
+    """Excluding it would keep the job from ever starting again."""
+    run = field.submit(field.config("--step-time", "0.05", run={"steps": STEPS}, job={"nodes": 4}))
+    field.supervise()
+    field.until_step(run, 12)
+    at, lost = newest(run), members(run)[3]
+    field.cluster.kill_node(lost)
+    verdict = field.until_event(run, ev.Judged, 60, at).body
+    assert verdict.nodes == (lost,)
+    again = field.until_event(run, ev.AttemptIntended, 120, at).body
+    assert again.exclude == ()
+    assert f"not excluded after all: {lost}" in field.log.read_text()
+    field.cluster.start_node(lost)
+    completes(field, run, [(verdict, field.until_event(run, ev.Recovered, 90, at).body)])

@@ -122,3 +122,34 @@ def test_what_cannot_be_submitted_is_said_once_and_for_all(
     assert len(bodies(run, ev.SubmitFailed)) == 1
     assert not list(field.root.path.rglob("pwned"))
     assert not Path("pwned").exists()
+
+
+def test_what_will_not_start_by_itself_is_told(field: Field) -> None:
+    """A launch that failed and left the job held; and more nodes than there are, which Slurm accepts all the same."""
+    config = field.config(run={"steps": 20}, job={"sbatch": {"gres": "gpu:1", "hold": ""}})
+    run = field.submit(config)
+    greedy = field.submit(field.config(run={"steps": 20}, job={"nodes": 5}))
+    for node in field.cluster.nodes:
+        field.cluster.fail_prolog(node)
+    # Where a requeue is allowed (an administrator's doing: we ask for none) Slurm holds the job after a failed prolog.
+    field.cluster.run("scontrol", "update", f"jobid={job_id(run)}", "requeue=1")
+    field.cluster.run("scontrol", "release", job_id(run))
+    failed = lambda: "launch failed" in field.cluster.run("squeue", "-h", "-o", "%r", "-j", job_id(run))  # noqa: E731
+    wait_for(failed, 60, lambda: f"the failed launch\n{field.story(run)}")
+    field.supervise()
+    told = field.until_event(run, ev.AlertQueued, 30, key="held:1")
+    assert "launch failed requeued held" in str(told.body.text)
+    told = field.until_event(greedy, ev.AlertQueued, 30, key="held:1")
+    assert "PartitionNodeLimit" in str(told.body.text)
+    field.ciuic("cancel", greedy.run_id)
+
+    for node in field.cluster.nodes:
+        field.cluster.fail_prolog(node, fail=False)
+    field.cluster.heal_drained()
+    field.cluster.run("scontrol", "release", job_id(run))
+    field.cluster.run("scontrol", "update", f"jobid={job_id(run)}", "starttime=now")  # else after two minutes
+    assert field.until_end(run) == "completed"
+    assert losses(run) == expected_losses(20)
+    assert len(bodies(run, ev.AttemptIntended)) == 1
+    assert field.until_end(greedy) == "cancelled"
+    field.until_gone(greedy)

@@ -115,7 +115,16 @@ def test_the_same_request_for_this_machine():
     }
 
 
-@pytest.mark.parametrize("partition", ["a; rm -rf x", "a b", "a\nb", "$(id)", "a'b"])
-def test_names_that_slurm_would_not_take_are_refused(partition):
-    with pytest.raises(ValueError, match="partition"):
-        slurm_config(partition=partition)
+@pytest.mark.parametrize("value", ["a; rm -rf x", "a b", "a\nb", "$(id)", "a'b", "`id`", 'a"b', "分区"])
+@pytest.mark.parametrize("key", ["partition", "account", "qos", "exclude"])
+def test_names_that_slurm_would_not_take_are_refused(key, value):
+    with pytest.raises(ValueError, match=key):
+        slurm_config(**{key: [value] if key == "exclude" else value})
+
+
+@pytest.mark.parametrize(
+    "sbatch", [{"a;b": "x"}, {"--wrap": "x"}, {"reservation": "x\n#SBATCH --requeue"}, {"requeue": ""}]
+)
+def test_further_options_cannot_smuggle_others(sbatch):
+    with pytest.raises(ValueError, match="sbatch"):
+        slurm_config(sbatch=sbatch)
