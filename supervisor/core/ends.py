@@ -1,5 +1,7 @@
 """Verdicts from how workers ended. Positive evidence: it needs no watching and no queue."""
 
+import signal
+
 from contract.beat import WorkerBeat
 from contract.exits import WorkerExit
 from contract.states import Cause, ExitCode, JobState, VerdictKind
@@ -10,6 +12,10 @@ from supervisor.core.verdict import Verdict
 
 WELL = frozenset({ExitCode.FINISHED, ExitCode.SAVED})
 _USR1 = -10  # a program without a handler dies of the signal that asks it to save: it had nothing to save
+TERMINATED = (
+    143  # what an agent leaves with that got SIGTERM: somebody ended job or step, and the queue says who
+)
+_QUEUE_PATIENCE_S = 60.0  # a queue that says nothing for so long is not waited for
 _RECORD_S = 5.0  # an exit record may be so much later than the beat that tells of the exit
 _TOGETHER_S = 0.5  # ends this close on one node may be reaped in either order
 # The job's end kills workers: their signals are then its echo.
@@ -44,6 +50,8 @@ def judge_ends(look: Look) -> Verdict | None:
     if failed:
         if look.observation.job.state in _JOB_KILLS and all(from_outside(item.code) for item in failed):
             return None  # the queue's word explains it better, now or in a moment
+        if _told_to_end(look, failed):
+            return None
         return None if _unsettled(look, failed) else _crashed(look, failed)
     saved = [item for item in found if item.code == ExitCode.SAVED]
     if look.expected and len(found) == look.expected:
@@ -92,6 +100,20 @@ def _counts(look: Look, item: End) -> bool:
         attempt is not None and attempt.job_id and look.observation.claim_job not in {"", attempt.job_id}
     )
     return not (item.code == ExitCode.REFUSED and foreign)
+
+
+def _told_to_end(look: Look, failed: list[End]) -> bool:
+    """SIGTERM comes to a whole job, agents too, by preemption, time limit or a person: the queue is asked which."""
+    if any(item.code != -signal.SIGTERM for item in failed):
+        return False
+    age_s = max(item.age_s or 0.0 for item in failed)
+    beats = [seen.beat for seen in look.member_nodes if seen.beat is not None]
+    left = [beat.attempt == look.observation.attempt and beat.done_code == TERMINATED for beat in beats]
+    if not any(left):  # an agent that got it too says so in its next beat
+        return age_s < 2 * look.config.monitor.beat_s
+    if all(left):  # nothing of the step is there any more: the job is about to end
+        return look.job_over or age_s < _QUEUE_PATIENCE_S
+    return look.observation.job.age_s >= age_s and age_s < _QUEUE_PATIENCE_S
 
 
 def _unsettled(look: Look, failed: list[End]) -> bool:

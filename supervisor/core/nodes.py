@@ -1,15 +1,12 @@
 """Verdicts from nodes: an agent that died, fell silent, gave up or never came. And silence that means nothing."""
 
 from contract.states import AgentPhase, Cause, ControlPhase, ExitCode, JobState, VerdictKind
-from supervisor.core.ends import WELL
+from supervisor.core.ends import TERMINATED, WELL
 from supervisor.core.look import Look, some
 from supervisor.core.observation import NodeSeen
 from supervisor.core.text import one_line
 from supervisor.core.verdict import Verdict
 
-TERMINATED = (
-    143  # what an agent leaves with that got SIGTERM: somebody ended job or step, and the queue says who
-)
 _NO_FAULT = frozenset({*WELL, TERMINATED, None})
 
 

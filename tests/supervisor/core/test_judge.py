@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from contract import events as ev
-from contract.states import Cause, ControlPhase, JobState, Phase, VerdictKind
+from contract.states import AgentPhase, Cause, ControlPhase, JobState, Phase, VerdictKind
 from supervisor.core.judge import judge
 from supervisor.core.observation import JobLook, NodeSeen, Observation
 from supervisor.core.verdict import Verdict
@@ -80,11 +80,12 @@ def test_healthy() -> None:
 )
 def test_how_a_worker_ended(code: int, text: str, kind: str, cause: str) -> None:
     record = exit_of(1, code, exception_type=text.partition(":")[0], exception_text=text)
-    beat = node(1, worker(1, exit_code=code, exit_age_s=0.5))
+    age_s = 2.5 if code == -15 else 0.5  # of SIGTERM the agent is asked first
+    beat = node(1, worker(1, exit_code=code, exit_age_s=age_s))
     verdict = look(seen(node(0), beat, exits=(record,)))
     assert (verdict.kind, verdict.cause) == (kind, cause)
     assert (verdict.suspects, verdict.nodes, verdict.step) == ((1,), ("n1",), 10)
-    assert verdict.detected_s == pytest.approx(0.9)
+    assert verdict.detected_s == pytest.approx(age_s + 0.4)
     assert (text.partition(": ")[2] or "rank 1 on n1") in verdict.reason
 
 
@@ -554,3 +555,29 @@ def test_a_new_supervisor_looks_a_moment_before_it_believes_a_victim() -> None:
     )
     assert look(replace(victim, watched_s=0.5)).kind is not VerdictKind.CRASHED
     assert look(replace(victim, watched_s=9.0)).kind is VerdictKind.CRASHED
+
+
+@pytest.mark.parametrize(
+    ("left", "ended_s", "asked_s", "crashed"),
+    [
+        ((0, 1), 9.0, 2.0, False),  # the job is about to end: preempted, cancelled, or what?
+        ((0, 1), 70.0, 2.0, True),  # it does not
+        ((1,), 2.0, 9.0, False),  # the queue has not been asked since
+        ((1,), 9.0, 2.0, True),  # it has, and says that the job runs
+        ((1,), 70.0, 90.0, True),  # it is silent
+        ((), 0.3, 9.0, False),  # the agents may have got it too
+        ((), 3.0, 9.0, True),  # they did not: somebody killed this rank
+    ],
+)
+def test_a_job_that_is_told_to_end_is_no_crash_of_its_workers(left, ended_s, asked_s, crashed) -> None:
+    """Preemption and `scancel` send SIGTERM to agents and workers alike, seconds before the queue is asked again."""
+    said = [{"done_code": 143, "phase": AgentPhase.LEAVING} if number in left else {} for number in (0, 1)]
+    ended = worker(1, exit_code=-15, exit_age_s=ended_s)
+    there = (node(0, **said[0]), node(1, ended, silent_s=0.0, **said[1]))
+    found = look(seen(*there, job=job(JobState.RUNNING, age_s=asked_s), exits=(exit_of(1, -15),)))
+    assert (found.kind is VerdictKind.CRASHED) is crashed
+    preempted = seen(*there, job=job(JobState.ENDED_PREEMPTED), exits=(exit_of(1, -15),))
+    assert look(preempted).cause is Cause.PREEMPTED
+    words = ("slurmstepd-n1: error: *** STEP 1.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***",)
+    step = seen(*there, job=job(JobState.ENDED_FAILED), exits=(exit_of(1, -15),), job_lines=words)
+    assert look(step).cause is (Cause.CANCELLED if left == (0, 1) else look(step).cause)
