@@ -15,6 +15,7 @@ from slurm.agent.worker import Worker
 
 DEEP_S = 3.0  # what a recovery from a hang may wait for
 GLANCE_S = 2.0  # how long the collector has after a crash; nobody waits for it
+_SURVIVORS_AFTER_S = 0.3  # most die of the same crash sooner, or are ended: then a look would only cost
 _HOLD_AFTER_CRASH_S = 0.15  # unless it is as good as done
 
 
@@ -44,6 +45,7 @@ class Evidence:
         self._place = place
         self._running: _Running | None = None
         self._done: set[str] = set()
+        self._crashed: tuple[int, float] | None = None  # generation, and when it was heard of
         self._glanced = 0  # generation whose crash was looked at
         self._hold_until: float | None = None
 
@@ -78,10 +80,20 @@ class Evidence:
         )
         return []
 
+    def crashed(self, generation: int, now: float) -> None:
+        """A worker has failed: `glance` has something to look for."""
+        if self._glanced != generation and self._crashed is None:
+            self._crashed = (generation, now)
+
     def glance(self, workers: Iterable[Worker], generation: int, now: float) -> None:
-        """A worker has failed: what do the others do? Once a generation."""
+        """What do those do who have outlived a crash? Once a generation; devices are looked at in any case."""
+        if self._crashed is None or self._running is not None:
+            return
+        if not self._place.gpus and now - self._crashed[1] < _SURVIVORS_AFTER_S:
+            return
+        due, self._crashed = self._crashed[0] == generation, None
         subjects = _subjects(workers)
-        if self._running is not None or self._glanced == generation or not (subjects or self._place.gpus):
+        if not due or not (subjects or self._place.gpus):
             return
         self._glanced = generation
         directory = self._place.attempt.evidence(generation)

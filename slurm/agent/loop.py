@@ -173,7 +173,9 @@ class Agent:
     # -- act -------------------------------------------------------------------------------------------------
 
     def _keep_evidence(self, now: float) -> None:
-        """Carry out orders to look at the workers, before anything ends them."""
+        """Look at the workers as ordered, or after a crash, before anything ends them."""
+        if self._stage is Stage.STARTED:
+            self._evidence.glance(self._crew.alive, self._started, now)
         control = None if self._terminated else self._news.control
         self._reporter.orders_done(
             [
@@ -295,7 +297,7 @@ class Agent:
             self._log.add(self._started, None, f"rank {item.rank} {what}")
         self._reporter.changed = True
         if done_code(tuple(item.code for item in exits if not item.ordered)) is None:
-            self._evidence.glance(self._crew.alive, self._started, time.monotonic())
+            self._evidence.crashed(self._started, time.monotonic())
         try:
             write_exits(self.run, self.attempt, self._started, self.me.node, self._crew.exits)
         except OSError as error:  # a full disk may be what ended them: try again each turn
