@@ -25,6 +25,7 @@ from pathlib import Path
 
 from contract.beat import read_beat
 from contract.config import dump, load
+from contract.evidence import read_evidence
 from contract.layout import Root, RunDir, parse_metrics_name
 from contract.manifest import directories, examine
 
@@ -38,11 +39,15 @@ SETTINGS = ("run.steps=100000", "checkpoint.interval_steps=5", "data.evaluate_in
 
 @dataclass
 class Case:
-    """One row of the table: seconds of each try that recovered, and how many were made."""
+    """One row of the table: seconds of each try that recovered, and how many were made.
+
+    `looked`: seconds that evidence took before the workers were ended; part of the others.
+    """
 
     name: str
     seconds: list[float] = field(default_factory=list)
     tries: int = 0
+    looked: list[float] = field(default_factory=list)
 
 
 def wait(condition: Callable[[], object], seconds: float) -> bool:
@@ -137,12 +142,22 @@ def ciuic_cases(
             try:
                 while case.tries < tries and hit(case, run, partial(worker_pid, run, 1), number, supervisor):
                     pass
+                case.looked = evidence_times(run)
             finally:
                 subprocess.run([*command, "cancel", run.run_id, "--root", str(root)], check=False, cwd=HERE)
                 supervisor.terminate()
                 supervisor.wait(30)
         found.append(case)
     return found
+
+
+def evidence_times(run: RunDir) -> list[float]:
+    """Seconds of each look that a restart waited for."""
+    found = [
+        read_evidence(path.parent, path.stem)
+        for path in run.attempts.glob("*/evidence/g[0-9][0-9][0-9][0-9]/*.json")
+    ]
+    return [item.took_s for item in found if item and item.why == "before the workers are ended"]
 
 
 def worker_pid(run: RunDir, rank: int) -> int:
@@ -256,6 +271,13 @@ def table(cases: list[Case], tries: int) -> str:
         lines.append(
             f"| {case.name} | {counted} | {middle:.2f} s | {min(case.seconds):.2f} s | {max(case.seconds):.2f} s | {ratio} |"
         )
+    looked = [seconds for case in cases for seconds in case.looked]
+    if looked:
+        took = statistics.median(looked)
+        lines += [
+            "",
+            f"Of a recovery from SIGSTOP, keeping the evidence takes {took:.2f} s (median of {len(looked)}).",
+        ]
     return "\n".join(lines)
 
 

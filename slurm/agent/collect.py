@@ -23,6 +23,7 @@ from slurm.agent.spawner import die_with_parent
 _STACKS_S = 1.0
 _RECORDER_S = 0.5
 _LEAST_S = 0.1
+_LOOKING = 0.75  # share of the time; the rest is for writing on a slow file system
 _TEXT = 1024 * 1024  # bytes of the text for people
 _INDEX_LINES = 5  # the index is read by a supervisor that has thousands of nodes; the text has all
 _INDEX_THREADS = 4
@@ -42,7 +43,10 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """`deep`: with native code and flight recorder. `seconds`: in all, the writing included."""
+    """`deep`: with native code and flight recorder. `seconds`: in all, the writing included, from `began` on.
+
+    `began`: the agent's monotonic clock, which is this machine's: what our own start took has passed already.
+    """
 
     directory: str
     node: str
@@ -50,6 +54,7 @@ class Task:
     generation: int
     why: str
     agent: int
+    began: float
     seconds: float
     deep: bool
     gpus: bool
@@ -66,9 +71,9 @@ def decoded(data: bytes) -> Task:
     return Task(**{**value, "workers": workers})
 
 
-def collect(task: Task, began: float) -> tuple[NodeEvidence, str]:
-    """The index, and the text for people. `began`: when the time started to run (monotonic)."""
-    deadline = began + 0.85 * task.seconds
+def collect(task: Task) -> tuple[NodeEvidence, str]:
+    """The index, and the text for people."""
+    deadline = task.began + _LOOKING * task.seconds
     pool = ThreadPoolExecutor(max_workers=len(task.workers) + 1)
     health: Future[Any] | None = None
     if task.gpus:
@@ -183,15 +188,14 @@ def _frame(frame: Frame) -> str:
 
 def main() -> int:
     """Do the task on stdin."""
-    began = time.monotonic()
     task = decoded(sys.stdin.buffer.read())
     die_with_parent(task.agent)
     directory = Path(task.directory)
     directory.mkdir(parents=True, exist_ok=True)
-    index, text = collect(task, began)
+    index, text = collect(task)
     name = f"{task.node}.txt"
     (directory / name).write_text(text, encoding="utf-8", errors="replace")
-    took = round(time.monotonic() - began, 3)
+    took = round(time.monotonic() - task.began, 3)
     write_evidence(directory, replace(index, took_s=took, files=(name,)))
     return 0
 

@@ -139,6 +139,7 @@ class Evidence:
             generation=generation,
             why=why,
             agent=os.getpid(),
+            began=now,
             seconds=seconds,
             deep=deep,
             gpus=self._place.gpus,

@@ -75,10 +75,10 @@ def look(process, tmp_path, **changes) -> collect.NodeEvidence:
         rank=3, pid=process.pid, page=str(tmp_path / "page"), phase="data", step=7, lines=("last",)
     )
     task = collect.Task(
-        directory=str(tmp_path), node="n0", attempt=1, generation=2, why="test", agent=os.getpid(), seconds=6.0,
+        directory=str(tmp_path), node="n0", attempt=1, generation=2, why="test", agent=os.getpid(), began=time.monotonic(), seconds=6.0,
         deep=True, gpus=False, workers=(subject,),
     )  # fmt: skip
-    index, text = collect.collect(replace(task, **changes), time.monotonic())
+    index, text = collect.collect(replace(task, **changes))
     assert "rank 3" in text
     return index
 
