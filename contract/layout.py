@@ -141,6 +141,11 @@ class RunDir:
         return self.path / "checkpoints"
 
     @property
+    def copies(self) -> Path:
+        """What is known of the checkpoints' copies at other places: a report and a lock for each place."""
+        return self.path / "copies"
+
+    @property
     def metrics(self) -> Path:
         return self.path / "metrics"
 

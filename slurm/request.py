@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contract.config import RunConfig
+from contract.copies.s3 import CREDENTIALS
 from contract.layout import RunDir
 
 # Names, not values: sbatch takes the values from the submitter's environment, so that none stands in the script.
@@ -122,6 +123,7 @@ def build_request(run: RunDir, config: RunConfig, attempt: int, exclude: Sequenc
     """The request for one attempt; `exclude` are nodes left out on evidence, on top of the config's."""
     job = config.job
     secret = config.alerts.wecom.key_env
+    mirror = CREDENTIALS if config.metadata.bucket[0] else ()  # a restore happens where the ranks are
     return Request(
         name=run.run_id,
         tag=attempt_tag(run.run_id, attempt),
@@ -137,6 +139,6 @@ def build_request(run: RunDir, config: RunConfig, attempt: int, exclude: Sequenc
         account=job.account,
         qos=job.qos,
         exclude=tuple(dict.fromkeys([*job.exclude, *exclude])),
-        export=tuple(name for name in dict.fromkeys([*EXPORTED, *job.export]) if name != secret),
+        export=tuple(name for name in dict.fromkeys([*EXPORTED, *mirror, *job.export]) if name != secret),
         sbatch=dict(job.sbatch),
     )

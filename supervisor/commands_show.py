@@ -100,17 +100,24 @@ def checkpoints(
     as_json: Json = False,
     lang: Lang = "",
 ) -> None:
-    """All checkpoints, and of those that do not count the reason. Exit 1 if --verify finds a damaged one."""
-    from supervisor.render import show_checkpoints
+    """All checkpoints, here and at the other places, and of those that do not count the reason.
+
+    --verify reads the copies too. Exit 1 if it finds a damaged one, or a place cannot be read.
+    """
+    from supervisor.copies.listing import copy_rows
+    from supervisor.render import show_checkpoints, show_unreadable
     from supervisor.words import language
 
     found = _find(root, run)
     rows = _checkpoint_rows(found, deep=verify)
+    copies, unreadable = copy_rows(found, deep=verify)
+    rows += copies
     if as_json:
-        _out({"version": 1, "run": found.run_id, "checkpoints": rows})
+        _out({"version": 1, "run": found.run_id, "checkpoints": rows, "unreadable": unreadable})
     else:
         show_checkpoints(rows, language(lang))
-    if verify and any(row["complete"] and not row["valid"] for row in rows):
+        show_unreadable(unreadable, language(lang))
+    if verify and (unreadable or any(row["complete"] and not row["valid"] for row in rows)):
         raise typer.Exit(1)
 
 
@@ -124,6 +131,7 @@ def _checkpoint_rows(run: Any, *, deep: bool) -> list[dict[str, Any]]:
         reason = item.reason or ("" if current else "rolled back: a later generation resumed before it")
         rows.append(
             {
+                "where": "local",
                 "step": item.step,
                 "attempt": item.attempt,
                 "generation": item.generation,

@@ -45,6 +45,7 @@ def bounded(observation: Observation, verdict: Verdict) -> dict[str, Any]:
         nodes=tuple(_trimmed(seen, verdict) for seen in nodes[:NODES]),
         exits=tuple(exits[:EXITS]),
         requests=(),
+        copies={},
     )
     value = plain(small)
     assert isinstance(value, dict)

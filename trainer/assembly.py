@@ -77,7 +77,7 @@ def assemble(
 ) -> tuple[Training, Progress]:
     """Everything ready for the first step, at the place where this generation resumes."""
     config, reader = given.config, given.reader
-    worker, point = agree_on_resume(worker, ranks)
+    worker, point = agree_on_resume(config, worker, ranks, page)
     sampler = Sampler(samples=reader.samples, seed=config.run.seed, skip_windows=worker.skip_windows)
     page.mark(step=point.progress.step, phase=Phase.START, micro_step=1)
     checkpoints = Checkpoints(config, worker, ranks, page, config_digest=config_digest(config))

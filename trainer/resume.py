@@ -5,10 +5,14 @@ import re
 from dataclasses import asdict, dataclass, replace
 
 from contract import files, manifest
+from contract.config import RunConfig
 from contract.manifest import Checkpoint, Manifest
+from contract.page import WorkerPage
 from trainer.distributed import Ranks
 from trainer.errors import RefusedError
 from trainer.progress import Progress
+from trainer.recall import Recall
+from trainer.waiting import together
 from trainer.worker import UNKNOWN_GENERATION, Worker
 
 log = logging.getLogger(__name__)
@@ -28,33 +32,39 @@ class ResumePoint:
     ranks: int = 0
 
 
-def agree_on_resume(worker: Worker, ranks: Ranks) -> tuple[Worker, ResumePoint]:
+def agree_on_resume(
+    config: RunConfig, worker: Worker, ranks: Ranks, page: WorkerPage
+) -> tuple[Worker, ResumePoint]:
     """The worker (its generation known now) and the resume point, recorded durably before anybody trains.
+
+    What is missing or damaged here is brought back from a copy first. However long that takes, every rank marks
+    that it moves on.
 
     Raises:
         RefusedError: on all ranks, when this generation must not train.
     """
-    answer: ResumePoint | RefusedError | None = None
-    if worker.leads:
+    recall = Recall(config, worker)
+
+    def decided() -> ResumePoint | RefusedError:
         try:
-            answer = _decide(worker)
+            return _decide(worker, recall)
         except RefusedError as error:
-            answer = error
-    answer = ranks.from_leader(answer)
+            return error
+
+    answer = together(ranks, page, decided, recall.moved)
     if isinstance(answer, Exception):
         raise answer
-    assert answer is not None
     return replace(worker, generation=answer.generation), answer
 
 
-def _decide(worker: Worker) -> ResumePoint:
+def _decide(worker: Worker, recall: Recall) -> ResumePoint:
     if not worker.supervised:
         worker = _next_generation(worker)
-    found = newest_usable(worker)
+    found = newest_usable(worker, recall)
     if found is None and worker.bounds.min_step > 0:
         raise RefusedError(
             f"no valid checkpoint with step {_range(worker)} under {worker.run.checkpoints}, and one was expected; "
-            "not starting from step 0"
+            f"not starting from step 0{recall.why_not}"
         )
     point = _point(worker, found)
     record = {
@@ -78,11 +88,17 @@ def _decide(worker: Worker) -> ResumePoint:
     return point
 
 
-def newest_usable(worker: Worker) -> Checkpoint | None:
-    """The newest valid checkpoint of the lineage within the bounds; tells why others are passed over."""
+def newest_usable(worker: Worker, recall: Recall) -> Checkpoint | None:
+    """The newest valid checkpoint of the lineage within the bounds; tells why others are passed over.
+
+    A newer one that is damaged or missing here, and has a copy, is brought back.
+    """
+    damaged: list[Checkpoint] = []
 
     def skipped(checkpoint: Checkpoint) -> None:
         log.warning("checkpoint %s skipped: %s", checkpoint.path.name, checkpoint.reason)
+        if (checkpoint.path / manifest.NAME).exists():  # else a save that did not finish: nobody has a copy
+            damaged.append(checkpoint)
 
     found = manifest.candidates(
         worker.run,
@@ -91,7 +107,8 @@ def newest_usable(worker: Worker) -> Checkpoint | None:
         deep=True,
         skipped=skipped,
     )
-    return next(found, None)
+    here = next(found, None)
+    return recall.newer_than(here, worker, damaged=bool(damaged)) or here
 
 
 def _point(worker: Worker, found: Checkpoint | None) -> ResumePoint:

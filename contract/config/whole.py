@@ -7,6 +7,7 @@ from pydantic import Field
 from contract.config.base import Section
 from contract.config.batch import Batch
 from contract.config.checkpoint import Checkpoint
+from contract.config.copies import Backup, Mirror
 from contract.config.data import Data
 from contract.config.deepspeed import DeepSpeed
 from contract.config.job import Job, Node
@@ -36,6 +37,8 @@ class RunConfig(Section):
     numerics: Numerics = Field(default_factory=Numerics)
     deepspeed: DeepSpeed = Field(default_factory=DeepSpeed)
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
+    mirror: Mirror = Field(default_factory=Mirror)
+    backup: Backup = Field(default_factory=Backup)
     monitor: Monitor = Field(default_factory=Monitor)
     supervisor: Supervisor = Field(default_factory=Supervisor)
     alerts: Alerts = Field(default_factory=Alerts)

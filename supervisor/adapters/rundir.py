@@ -12,6 +12,8 @@ from typing import TypeVar
 from contract.beat import Beat, read_beat
 from contract.config import RunConfig
 from contract.control import Control, read_claim, read_control, read_go
+from contract.copies.report import Report, read_report
+from contract.copies.target import Kind, wanted
 from contract.exits import read_exits
 from contract.files import lock_is_held
 from contract.layout import AttemptDir, RunDir
@@ -83,7 +85,16 @@ class Observer:
             running_s=0.0 if self._running_since is None else now - self._running_since,
             problems=tuple(self._problems),
             job_lines=self._job_lines(place) if queue.state.ended else (),
+            copies=self._copies(config),
         )
+
+    def _copies(self, config: RunConfig) -> dict[Kind, Report]:
+        found: dict[Kind, Report] = {}
+        for kind in wanted(config):
+            report = self._try(lambda kind=kind: read_report(self._run, kind), None)  # type: ignore[misc]
+            if report is not None:
+                found[kind] = report
+        return found
 
     def _job_lines(self, place: AttemptDir) -> tuple[str, ...]:
         """From the end of the output of the job's shell, which is also srun's. Read once an attempt: it is over."""

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from contract.config import RunConfig
+from contract.copies.report import Report
+from contract.copies.store import Trouble
+from contract.copies.target import Kind
 from contract.events import AlertQueued, EvidenceKept, Judged, Recovered
 from contract.history import History
 from contract.layout import AttemptDir, RunDir
@@ -16,7 +19,7 @@ from supervisor.core.blame import Suspect
 from supervisor.core.budget import Stop
 from supervisor.core.keeping import order_for
 from supervisor.core.observation import CheckpointLook
-from supervisor.core.phrases import CAUSES, FIXES, word
+from supervisor.core.phrases import CAUSES, COPIES, FIXES, TROUBLES, word
 from supervisor.core.rollback import jumped_window
 from supervisor.core.text import cut, duration, one_line
 from supervisor.diagnose.live import known_entry
@@ -304,6 +307,59 @@ def will_not_end(history: History, attempt: int, stage: str, waited_s: float) ->
             ],
         ),
     )
+
+
+def copy_key(kind: Kind, behind_since: float) -> str:
+    """One key an episode: the time since which the copy is behind."""
+    return f"copy:{kind}:{int(behind_since)}"
+
+
+def copy_behind(history: History, kind: Kind, report: Report, now: float) -> AlertQueued:
+    """Training goes on, but its newest checkpoint is at one place only."""
+    waited = now - report.behind_since
+    trouble = report.trouble or Trouble.BEHIND
+    said = one_line(report.text, 500)
+    return _alert(
+        history,
+        key=copy_key(kind, report.behind_since),
+        place=f"{int(report.behind_since)}-r{len(history.faults)}",
+        severity="info",
+        titles=(f"{word(COPIES, kind, 'zh')}落后", f"the {word(COPIES, kind, 'en')} is behind"),
+        lines=(
+            [
+                f"最新检查点已有 {duration(waited, 'zh')}没有复制到 {report.where or '目的地'}。",
+                f"原因：{word(TROUBLES, trouble, 'zh')}" + (f"（{said}）" if said else ""),
+                f"{_copied(report, 'zh')}训练不受影响，会继续重试。",
+            ],
+            [
+                f"The newest checkpoint has not been copied to {report.where or 'its place'} for {duration(waited, 'en')}.",
+                f"Why: {word(TROUBLES, trouble, 'en')}" + (f" ({said})" if said else ""),
+                f"{_copied(report, 'en')} Training goes on, and so do the tries.",
+            ],
+        ),
+    )
+
+
+def copy_back(history: History, kind: Kind, report: Report) -> AlertQueued:
+    """The all-clear after `copy_behind`."""
+    return _alert(
+        history,
+        key=f"copy-back:{kind}:{int(report.was_behind_since)}",
+        place=str(int(report.was_behind_since)),
+        severity="info",
+        titles=(f"{word(COPIES, kind, 'zh')}已跟上", f"the {word(COPIES, kind, 'en')} has caught up"),
+        lines=(
+            [f"{_copied(report, 'zh')}（{report.where}）"],
+            [f"{_copied(report, 'en')} ({report.where})"],
+        ),
+    )
+
+
+def _copied(report: Report, language: str) -> str:
+    if report.newest is None:
+        return "那里还没有任何检查点。" if language == "zh" else "There is no checkpoint there yet."
+    step = report.newest[0]
+    return f"那里最新的是第 {step} 步。" if language == "zh" else f"The newest there is step {step}."
 
 
 def broken(history: History, what: str) -> AlertQueued | None:

@@ -9,7 +9,7 @@ on the world as it then is, this goes on from there, and on an unchanged world i
 from contract.config import RunConfig
 from contract.history import AttemptHistory, History
 from contract.states import JobState, RunState, VerdictKind
-from supervisor.core import alerts
+from supervisor.core import alerts, copies
 from supervisor.core.actions import Action, Answer, Go, Prepare, Submit, Tell, Wait
 from supervisor.core.asked import answer_final, refuse_impossible, stop_as_asked
 from supervisor.core.case import Case
@@ -43,7 +43,7 @@ def decide(
 def _plan(case: Case) -> tuple[Action, ...]:
     """First match wins."""
     if case.history.state.final:
-        return (*clean_up(case), *answer_final(case))
+        return (*clean_up(case), *answer_final(case), *copies.tell(case))
     over = _over(case)
     if over is not None:
         return over
@@ -51,7 +51,7 @@ def _plan(case: Case) -> tuple[Action, ...]:
     stopping = stop_as_asked(case)
     if stopping is not None:
         return (*answers, *stopping)
-    return (*answers, *_news(case), *_go_on(case))
+    return (*answers, *_news(case), *copies.tell(case), *_go_on(case))
 
 
 def _over(case: Case) -> tuple[Action, ...] | None:

@@ -9,6 +9,8 @@ from functools import cached_property
 
 from contract.beat import Beat, WorkerBeat
 from contract.control import Control
+from contract.copies.report import Report
+from contract.copies.target import Kind
 from contract.exits import WorkerExit
 from contract.requests import Request
 from contract.states import JobState
@@ -91,6 +93,7 @@ class Observation:
     problems: tuple[str, ...] = ()
     job_lines: tuple[str, ...] = ()
     used: int = 0
+    copies: Mapping[Kind, Report] = field(default_factory=dict)  # what the copiers last said of themselves
 
     @cached_property
     def workers(self) -> tuple[tuple[NodeSeen, WorkerBeat], ...]:

@@ -105,6 +105,28 @@ PHASES: Words = MappingProxyType(
     }
 )
 
+COPIES: Words = MappingProxyType({"mirror": ("镜像", "mirror"), "backup": ("备份", "backup")})
+
+TROUBLES: Words = MappingProxyType(
+    {
+        "credentials": ("没有凭证", "no credentials"),
+        "refused": ("被拒绝：检查密钥和权限", "refused: check key and permissions"),
+        "missing": ("目的地不存在", "the place does not exist"),
+        "unreachable": ("无法连接", "cannot be reached"),
+        "timeout": ("太慢，超过时限", "too slow, past the time limit"),
+        "cut": ("连接被切断", "the connection was cut off"),
+        "server": ("对方服务出错", "the service failed"),
+        "corrupt": ("内容在传输或存储中损坏", "bytes were damaged on the way or there"),
+        "full": ("空间或配额已满", "no space or quota left"),
+        "read-only": ("只读", "read-only"),
+        "source": ("本地检查点无法读取", "the checkpoint here cannot be read"),
+        "library": ("缺少 obstore 库", "the obstore library is missing"),
+        "died": ("复制进程异常退出", "the copier died"),
+        "behind": ("复制还没有完成：比保存慢", "the copying takes longer than that"),
+        "unknown": ("原因不明", "unexplained"),
+    }
+)
+
 STATES: Words = MappingProxyType(
     {
         "pending": ("排队中", "pending"),

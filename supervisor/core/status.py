@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from contract.copies.report import Report
+from contract.copies.target import Kind
 from contract.history import AttemptHistory, GenerationHistory, History
 from contract.states import RunState
 from supervisor.core.lost_time import ettr
@@ -35,6 +37,7 @@ def status(history: History, observation: Observation, verdict: Verdict, now: fl
         "newest_checkpoint": (
             {"step": newest.step, "path": newest.path, "valid": True} if newest is not None else None
         ),
+        "copies": [_copy(kind, report, now) for kind, report in observation.copies.items()],
         "alerts": {
             "sent": history.alerts_sent,
             "pending": len(history.outbox),
@@ -42,6 +45,21 @@ def status(history: History, observation: Observation, verdict: Verdict, now: fl
         },
         "ettr": ettr(history, observation, now),
         "journal_problems": list(history.damaged),
+    }
+
+
+def _copy(kind: Kind, report: Report, now: float) -> dict[str, Any]:
+    """`behind_s`: for how long something newer has been waiting, 0.0 when nothing is."""
+    return {
+        "kind": kind.value,
+        "where": report.where,
+        "step": report.newest[0] if report.newest else None,
+        "behind_s": round(max(0.0, now - report.behind_since), 1) if report.behind_since else 0.0,
+        "trouble": report.trouble.value if report.trouble else None,
+        "reason": report.text or None,
+        "sending": {"checkpoint": report.sending, "bytes": report.sent, "of": report.total}
+        if report.sending
+        else None,
     }
 
 

@@ -27,6 +27,7 @@ name = "t"
 steps = {steps}
 [metadata.labels]
 "ciuic.io/watchdog" = "{watchdog}"
+{labels}
 [job]
 nodes = {nodes}
 ranks_per_node = {ranks}
@@ -43,6 +44,7 @@ tick_s = 0.05
 backoff_s = 0.1
 [alerts.wecom]
 base_url = "{url}"
+{sections}
 """
 
 
@@ -64,7 +66,14 @@ class Place:
         return run
 
     def create(
-        self, *arguments: str, steps: int = 40, watchdog: bool = True, nodes: int = 1, ranks: int = 2
+        self,
+        *arguments: str,
+        steps: int = 40,
+        watchdog: bool = True,
+        nodes: int = 1,
+        ranks: int = 2,
+        labels: str = "",
+        sections: str = "",
     ) -> tuple[RunDir, RunConfig]:
         """The same, not handed in yet."""
         command = [sys.executable, "-P", str(STANDIN), *arguments]
@@ -77,6 +86,8 @@ class Place:
                 ranks=ranks,
                 command=json.dumps(command),
                 url=self.robot.url,
+                labels=labels,
+                sections=sections,
             )
         )
         config: RunConfig = load(recipe)

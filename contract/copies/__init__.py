@@ -1,0 +1,1 @@
+"""Copies of checkpoints at other places: object storage and a second directory, behind one port."""
