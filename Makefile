@@ -8,7 +8,7 @@ export PYTHONSAFEPATH := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo submit supervise status slurm-up slurm-down slurm-kill-node slurm-start-node test test-quick \
-        test-full check fix bench bench-slurm clean
+        test-full check fix bench bench-mirror bench-slurm clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -65,6 +65,9 @@ fix: $(STAMP) ## let ruff repair what it can
 
 bench: $(STAMP) ## measure recovery beside torchrun; writes the table of docs/benchmarks.md
 	@$(BIN)/python -P benchmarks/recovery.py
+
+bench-mirror: $(STAMP) ## measure copies of checkpoints beside the AWS client (5 minutes)
+	@$(BIN)/python -P benchmarks/mirror.py
 
 bench-slurm: $(STAMP) ## measure what each fault costs on a real Slurm (10 minutes)
 	@$(BIN)/python -P benchmarks/slurm_faults.py

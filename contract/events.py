@@ -105,6 +105,7 @@ class GenerationResumed(Body):
     attempt: int
     generation: int
     step: int
+    restored_from: str = ""  # the place whose copy was brought back for it
 
 
 @dataclass(frozen=True, kw_only=True)

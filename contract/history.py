@@ -23,6 +23,7 @@ class GenerationHistory:
     went_at: float | None = None
     resumed_at: float | None = None
     resume_step: int | None = None
+    restored_from: str = ""
     failure: ev.Judged | None = None
     failed_at: float | None = None
     recovered: ev.Recovered | None = None
@@ -236,7 +237,7 @@ def _generation_resumed(history: History, body: ev.GenerationResumed, at: float)
         history,
         body.attempt,
         body.generation,
-        lambda item: replace(item, resume_step=body.step, resumed_at=at),
+        lambda item: replace(item, resume_step=body.step, resumed_at=at, restored_from=body.restored_from),
     )
     # An ordered roll-back stays until a generation started under it has recorded its resume point (rule 12).
     return replace(history, max_step=-1) if 0 <= body.step <= history.max_step else history

@@ -178,7 +178,7 @@ class Supervision:
         )
         book.append(ev.SupervisorStarted(host=os.uname().nodename, pid=os.getpid(), version=world.version))
         world.mail.remember(config.alerts.wecom, book.history.sent_at)
-        copiers = Copiers(self.run, world.leadership.epoch, self._say)
+        copiers = Copiers(self.run, world.leadership.epoch, config.alerts.wecom.key_env, self._say)
         return _Active(
             lock=lock, config=config, book=book, observer=Observer(self.run), hands=hands, copiers=copiers
         )

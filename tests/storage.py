@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import socket
 import subprocess
 import threading
@@ -14,6 +15,8 @@ from pathlib import Path
 
 KEY = "TESTACCESSKEY7Q3Z"
 SECRET = "test-secret-5ab1c0ffee42"
+DOMAIN = "store.test"
+"""Name below which the server knows its buckets as hosts (`bucket.store.test`)."""
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
 _LOCAL = "127.0.0.1"
 
@@ -27,10 +30,16 @@ def program() -> str:
     return next((str(path.locate().resolve()) for path in installed if path.name == "weed"), "")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_LOCAL, 0))
-        return probe.getsockname()[1]
+def free_ports(number: int) -> list[int]:
+    """Below the range from which the kernel takes ports for connections, all held until the last is found."""
+    with contextlib.ExitStack() as held:
+        found: list[int] = []
+        while len(found) < number:
+            probe = held.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                probe.bind((_LOCAL, random.randrange(12_000, 32_000)))
+                found.append(probe.getsockname()[1])
+    return found
 
 
 @contextlib.contextmanager
@@ -40,8 +49,9 @@ def server(folder: Path) -> Iterator[str]:
     actions = ["Admin", "Read", "List", "Tagging", "Write"]
     user = {"name": "t", "credentials": [{"accessKey": KEY, "secretKey": SECRET}], "actions": actions}
     (folder / "s3.json").write_text(json.dumps({"identities": [user]}))
-    names = ("master", "volume", "filer", "s3")
-    ports = {name: free_port() for name in (*names, *(f"{name}.grpc" for name in names))}
+    parts = ("master", "volume", "filer", "s3")
+    names = (*parts, *(f"{part}.grpc" for part in parts))
+    ports = dict(zip(names, free_ports(len(names)), strict=True))
     flags = [
         f"-{name.partition('.')[0]}.port{'.grpc' if name.endswith('grpc') else ''}={port}"
         for name, port in ports.items()
@@ -59,11 +69,12 @@ def server(folder: Path) -> Iterator[str]:
             "-s3",
             f"-s3.config={folder / 's3.json'}",
             "-s3.iam=false",
+            f"-s3.domainName={DOMAIN}",
             "-s3.allowEmptyFolder=false",
             "-s3.port.iceberg=0",
             "-s3.port.lance=0",
             "-volume.max=50",
-            "-master.volumeSizeLimitMB=128",
+            "-master.volumeSizeLimitMB=512",
             "-master.telemetry=false",
             *flags,
         ],

@@ -19,12 +19,16 @@ log = logging.getLogger(__name__)
 
 
 class Recall:
-    """Rank 0's way to the copies. `why_not`: what kept it from bringing one back, for a refusal's text."""
+    """Rank 0's way to the copies.
+
+    `restored_from`: the place whose copy was brought back, "" as long as none was. `why_not`: what kept it from that,
+    for a refusal's text.
+    """
 
     def __init__(self, config: RunConfig, worker: Worker) -> None:
         self._config, self._run = config, worker.run
         self._through = 0
-        self.why_not = ""
+        self.restored_from = self.why_not = ""
 
     def moved(self) -> int:
         """KiB that are through: compared here, or fetched."""
@@ -88,6 +92,7 @@ class Recall:
                 found.kept,
             )
             if found.checkpoint.valid:
+                self.restored_from = store.where
                 return found.checkpoint
             self._pass_over(f"{name}: {found.checkpoint.reason}")
         return None

@@ -73,6 +73,7 @@ def _decide(worker: Worker, recall: Recall) -> ResumePoint:
         "attempt": worker.attempt,
         "generation": worker.generation,
         "ranks": point.ranks,
+        "restored_from": recall.restored_from,
         **asdict(point.progress),
     }
     path = worker.run.attempt(worker.attempt).resume(worker.generation)

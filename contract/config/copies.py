@@ -33,7 +33,7 @@ class Mirror(_Copied):
     style: Literal["path", "virtual-host"] = "path"
     """Where the bucket stands in an address: `virtual-host` for OSS and COS, `path` for MinIO and Ceph."""
     request_timeout_s: Annotated[float, Field(ge=1, le=3600)] = 60.0
-    """A request that has not ended after so long is given up and repeated. A piece has 32 MiB."""
+    """A request that has not ended after so long is given up and repeated. It carries 32 MiB at most."""
 
     def contradictions(self) -> list[str]:
         if self.endpoint and not _ADDRESS.match(self.endpoint):

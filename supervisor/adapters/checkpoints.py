@@ -16,6 +16,7 @@ class ResumeReader:
     def __init__(self, run: RunDir) -> None:
         self._run = run
         self._found: dict[tuple[int, int], int] = {}
+        self._restored: dict[tuple[int, int], str] = {}
         self._first = True
 
     def look(self, attempt: int) -> dict[tuple[int, int], int]:
@@ -28,8 +29,13 @@ class ResumeReader:
             record = read_json(path)
             if record is not None and isinstance(record.get("step"), int):
                 self._found[key] = record["step"]
+                self._restored[key] = str(record.get("restored_from", ""))
         self._first = False
         return self._found
+
+    def restored_from(self, at: tuple[int, int]) -> str:
+        """The place whose copy this generation brought back, "" when it did not."""
+        return self._restored.get(at, "")
 
 
 class CheckpointReader:

@@ -1,5 +1,6 @@
 """The copier processes of one run: at most one a kind, started when a copy is due, forgotten when it ends."""
 
+import os
 import subprocess
 import sys
 import time
@@ -42,10 +43,13 @@ class LastCopies:
 
 
 class Copiers:
-    """`epoch` is the supervisor's: a copier of an older one does nothing any more."""
+    """`epoch` is the supervisor's: a copier of an older one does nothing any more.
 
-    def __init__(self, run: RunDir, epoch: int, say: Callable[[str], None]) -> None:
-        self._run, self._epoch, self._say = run, epoch, say
+    `secret` names a variable that is not handed on: the robot's key is no business of a copier's.
+    """
+
+    def __init__(self, run: RunDir, epoch: int, secret: str, say: Callable[[str], None]) -> None:
+        self._run, self._epoch, self._secret, self._say = run, epoch, secret, say
         self._running: dict[Kind, subprocess.Popen[bytes]] = {}
 
     def tend(self, due: Iterable[Kind]) -> None:
@@ -66,10 +70,12 @@ class Copiers:
         self._running.clear()
 
     def _start(self, kind: Kind) -> "subprocess.Popen[bytes]":
+        arguments = (str(self._run.path), kind, str(self._epoch), str(os.getpid()))
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "supervisor.copies", str(self._run.path), kind, str(self._epoch)],
+            [sys.executable, "-P", "-m", "supervisor.copies", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
+            env={name: value for name, value in os.environ.items() if name != self._secret},
             cwd=Path(contract.__file__).parents[1],
         )
 

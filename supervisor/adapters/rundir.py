@@ -77,6 +77,7 @@ class Observer:
             nodes=nodes,
             exits=self._try(lambda: read_exits(self._run, attempt, generation), ()),
             resume_step=resumes.get((attempt, generation)),
+            restored_from=self._resumes.restored_from((attempt, generation)),
             checkpoint=self._try(lambda: self._checkpoints.look(resumes), None),
             requests=tuple(self._try(lambda: read_requests(self._run), [])),
             used=self._try(lambda: highest_used(self._run), 0),

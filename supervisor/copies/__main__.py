@@ -1,4 +1,7 @@
-"""`python -P -m supervisor.copies RUN_DIR KIND EPOCH`: one turn of the copier, started by the supervisor."""
+"""`python -P -m supervisor.copies RUN_DIR KIND EPOCH PARENT`: one turn of the copier, started by the supervisor.
+
+It ends when the process PARENT, which started it, ends; 0: when it is done.
+"""
 
 import contextlib
 import ctypes
@@ -29,8 +32,9 @@ class OvertakenError(SystemExit):
 
 def main(arguments: Sequence[str]) -> int:
     """0: copied, or nothing to do; 1: failed, see the report; 75: somebody else does it."""
-    run, kind, epoch = RunDir(path=Path(arguments[0])), Kind(arguments[1]), int(arguments[2])
-    _stay_in_the_background()
+    run, kind = RunDir(path=Path(arguments[0])), Kind(arguments[1])
+    epoch, parent = int(arguments[2]), int(arguments[3])
+    _stay_in_the_background(parent)
     next_epoch = Root(path=run.path.parent).supervisor(os.getuid()).epoch(epoch + 1)
 
     def guard() -> None:
@@ -51,12 +55,13 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if Copier(run, kind, config, clocks, guard).turn() else 1
 
 
-def _stay_in_the_background() -> None:
+def _stay_in_the_background(parent: int) -> None:
     """Lowest priority for processor and disk; an end with the supervisor, whose next one starts afresh."""
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() == 1:
-        os._exit(BUSY)
+    if parent:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(BUSY)
     with contextlib.suppress(OSError):
         os.nice(19)
     if os.uname().machine == "x86_64":

@@ -64,7 +64,8 @@ class Observation:
     """One look at one run, at the (attempt, generation) that control.json names; 0 where there is none yet.
 
     `members`, `master`, `port`: from control.json at go, for generation 1 from its go file; empty before.
-    `resume_step`: where rank 0 recorded that this generation resumed; None before it did.
+    `resume_step`: where rank 0 recorded that this generation resumed; None before it did. `restored_from`: the place
+    whose copy it brought back for that, "" when the checkpoint was here.
     `exits`: records of this generation. `watched_s`: seconds for which this observer has been looking at this
     generation without a gap; eyes that were shut judge nothing. `running_s`: the same for the job being RUNNING
     (0 while it is not; time in the queue is no delay). `problems`: what could not be read, in words.
@@ -83,6 +84,7 @@ class Observation:
     nodes: tuple[NodeSeen, ...] = ()
     exits: tuple[WorkerExit, ...] = ()
     resume_step: int | None = None
+    restored_from: str = ""
     checkpoint: CheckpointLook | None = None
     requests: tuple[Request, ...] = ()
     usual: Mapping[str, float] = field(

@@ -113,7 +113,10 @@ TROUBLES: Words = MappingProxyType(
         "refused": ("被拒绝：检查密钥和权限", "refused: check key and permissions"),
         "missing": ("目的地不存在", "the place does not exist"),
         "unreachable": ("无法连接", "cannot be reached"),
-        "timeout": ("太慢，超过时限", "too slow, past the time limit"),
+        "timeout": (
+            "太慢，超过时限（mirror.request_timeout_s）",
+            "too slow, past the time limit (mirror.request_timeout_s)",
+        ),
         "cut": ("连接被切断", "the connection was cut off"),
         "server": ("对方服务出错", "the service failed"),
         "corrupt": ("内容在传输或存储中损坏", "bytes were damaged on the way or there"),

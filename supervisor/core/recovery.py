@@ -85,7 +85,14 @@ def _resumed(history: History, observation: Observation) -> tuple[Body, ...]:
         return ()
     if attempt_of(history, observation.attempt) is None:
         return ()
-    return (GenerationResumed(attempt=observation.attempt, generation=observation.generation, step=step),)
+    return (
+        GenerationResumed(
+            attempt=observation.attempt,
+            generation=observation.generation,
+            step=step,
+            restored_from=observation.restored_from,
+        ),
+    )
 
 
 def _checkpoint(history: History, observation: Observation) -> tuple[Body, ...]:

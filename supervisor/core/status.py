@@ -115,6 +115,7 @@ def _generation(
         "reason": generation.reason or None,
         "suspects": [],
         "first_step": generation.resume_step,
+        "restored_from": generation.restored_from or None,
         "last_step": None,
     }
     if failure is not None:

@@ -57,6 +57,25 @@ def test_contradictions_are_told_beside_wrong_types(tmp_path: Path) -> None:
     assert set(found) >= {"run.steps", "job.ranks_per_node", "batch.global_batch_size", "data.path"}
 
 
+def test_a_place_for_copies_that_cannot_be_is_told_without_what_was_written(tmp_path: Path) -> None:
+    found = _problems(
+        tmp_path,
+        GOOD
+        + """
+        [metadata.labels]
+        "ciuic.io/checkpoint-path" = "s3://AKIAKEY:hunter2@bucket/x"
+        [mirror]
+        endpoint = "https://AKIAKEY:hunter2@host"
+        [backup]
+        directory = "elsewhere"
+        """,
+    )
+    assert found["metadata.labels"].endswith('takes "s3://bucket/prefix" and nothing else')
+    assert "without bucket, path or user" in found["mirror.endpoint"]
+    assert "not an absolute path" in found["backup.directory"]
+    assert "hunter2" not in str(found)
+
+
 @pytest.mark.parametrize(
     ("text", "where"),
     [

@@ -19,7 +19,7 @@ from contract.copies.target import Kind, open_store
 from contract.files import FileLock
 from contract.layout import Root, RunDir
 from tests.copies.make import make_checkpoint
-from tests.storage import CREDENTIALS, Fault, find_secrets
+from tests.storage import CREDENTIALS, DOMAIN, Fault, find_secrets
 from tests.supervisor.conftest import config_of, wait_for
 
 MIRROR = {"metadata": {"labels": {"ciuic.io/checkpoint-path": "s3://bucket/deepseek"}}}
@@ -45,7 +45,7 @@ def write_config(run: RunDir, **sections) -> None:
 
 
 def command(run: RunDir, kind: Kind, epoch: int = 1) -> list[str]:
-    return [sys.executable, "-P", "-m", "supervisor.copies", str(run.path), kind, str(epoch)]
+    return [sys.executable, "-P", "-m", "supervisor.copies", str(run.path), kind, str(epoch), "0"]
 
 
 def turn(run: RunDir, kind: Kind = Kind.BACKUP, *, epoch: int = 1, before=(), **environment: str):
@@ -95,6 +95,19 @@ def test_one_turn_to_each_place(run, endpoint) -> None:
         ("mirror", 20, True),
     ]
     assert not find_secrets(run.path.parents[1])
+
+
+def test_a_bucket_that_is_a_host(run, endpoint) -> None:
+    """The style of OSS and COS. No name server knows the host: the store itself stands in as the proxy."""
+    write_config(
+        run, mirror={"endpoint": f"http://{DOMAIN}", "style": "virtual-host", "region": "cn-hangzhou"}
+    )
+    directory = make_checkpoint(run, 10)
+    done = turn(run, Kind.MIRROR, **CREDENTIALS, http_proxy=endpoint)
+    assert (done.returncode, done.stderr) == (0, ""), read_report(run, Kind.MIRROR)
+    write_config(run, mirror={"endpoint": endpoint, "region": "cn-hangzhou"})
+    store = open_store(read_resolved(run.config), Kind.MIRROR, run.run_id, CREDENTIALS)
+    assert examine(store, directory.name, deep=True).valid
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,31 @@ def test_only_what_is_wrong_comes_back(run, place) -> None:
     assert manifest.examine(directory, deep=True).valid
 
 
+def test_an_interrupted_restore_changes_nothing_and_goes_on(run, place) -> None:
+    directory = make_checkpoint(run, 10, sizes=(70_000, 70_000))
+    send(run, place)
+    for name in ("rank-0.pt", "sub/rank-1.pt"):
+        (directory / name).write_bytes(b"\0" * 70_000)
+    before = (directory / manifest.NAME).read_bytes()
+    through: list[int] = []
+
+    def stop(size: int) -> None:
+        through.append(size)
+        if sum(through) > 2 * 70_000 + 70_000 + 16_384:  # both compared, the first fetched, the second begun
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        back(run, directory.name, place, moved=stop)
+    assert (directory / manifest.NAME).read_bytes() == before
+    assert (directory / "rank-0.pt").read_bytes() == b"\0" * 70_000
+    asked: list[int] = []
+    reading = place.read
+    place.read = lambda name, piece: asked.append(piece.size) or reading(name, piece)
+    assert back(run, directory.name, place).checkpoint.valid
+    assert sum(asked) == 70_000  # only the second was fetched again
+    assert not list(directory.rglob(".*"))
+
+
 def test_an_interrupted_copy_does_not_exist_and_goes_on(run, place) -> None:
     directory = make_checkpoint(run, 10, sizes=(100_000,))
 

@@ -67,6 +67,8 @@ def test_lost_or_damaged_checkpoints_come_back(bench, proxy, tmp_path) -> None:
     assert generation.codes() == [0, 0], generation.text()
     assert _resumed(run, 2) == 6
     assert "1 files from there" in generation.text()
+    record = json.loads(run.run.attempt(1).resume(2).read_text())
+    assert record["restored_from"].startswith("s3://bucket/trained/")
 
     # Everything is gone, and it takes a while: every rank shows that it moves on.
     restore_here()

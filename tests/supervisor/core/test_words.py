@@ -277,6 +277,7 @@ def test_status_has_the_promised_keys() -> None:
         "attempts",
         "ranks",
         "newest_checkpoint",
+        "copies",
         "alerts",
         "ettr",
         "journal_problems",
@@ -291,6 +292,7 @@ def test_status_has_the_promised_keys() -> None:
         "reason": failure().reason,
         "suspects": [1],
         "first_step": 0,
+        "restored_from": None,
         "last_step": 7,
     }
     assert facts["ranks"][1] == {"rank": 1, "node": "n1", "pid": 101, "phase": "forward", "step": 10}
