@@ -13,6 +13,8 @@ KEPT = 8
 _SLURM = re.compile(
     r"^(?:\[[^\]]*\] )?(?:slurmstepd(?:-\S+)?|srun|slurmd|slurm): |^Error running slurm prolog"
 )
+_CANCELLED = re.compile(r"\*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT")
+_TASK_ENDED = re.compile(r"^srun: error: \S+: tasks? ")
 _NO_REASON = frozenset({Cause.NONE, Cause.UNEXPLAINED, Cause.SIGNAL})  # that something ended, not why
 # srun knows a node that it misses by its place in the job only.
 _NUMBERED = re.compile(r"missing step on node (\d+)")
@@ -25,8 +27,14 @@ def slurms_own(lines: Iterable[str]) -> tuple[str, ...]:
 
 def explain_job(lines: tuple[str, ...]) -> Diagnosis | None:
     """What these lines name as the cause, None when they name none."""
-    found = diagnose_lines(lines)
+    found = diagnose_lines(_without_echoes(lines))
     return None if found.cause in _NO_REASON else found
+
+
+def _without_echoes(lines: tuple[str, ...]) -> tuple[str, ...]:
+    """Tasks that end after Slurm has cancelled their step, killed at last because they were slow, explain nothing."""
+    first = next((place for place, line in enumerate(lines) if _CANCELLED.search(line)), len(lines))
+    return (*lines[:first], *(line for line in lines[first:] if not _TASK_ENDED.search(line)))
 
 
 def node_by_number(lines: tuple[str, ...], nodes: tuple[str, ...]) -> tuple[str, ...]:

@@ -244,3 +244,15 @@ def test_a_node_that_came_back_without_its_part_is_named_by_its_number() -> None
     assert (found.kind, found.cause, found.nodes) == (VerdictKind.ENDED, Cause.NODE_FAILURE, ("n1",))
     assert " on n1, " in found.reason
     assert verdict_of(nodes=gone, job=replace(job, nodes=()), job_lines=(line,)).nodes == ()
+
+
+@pytest.mark.parametrize("end", ["Killed", "Exited with exit code 1", "Exited with exit code 143"])
+def test_tasks_that_end_after_their_step_was_cancelled_explain_nothing(end) -> None:
+    """A slow agent is killed after KillWait: the cancel stays the cause. One that was killed before it does not."""
+    cancelled = "slurmstepd-n1: error: *** STEP 1.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***"
+    ended = f"srun: error: n1: task 0: {end}"
+    told = explain_job((cancelled, "srun: Job step aborted: Waiting up to 7 seconds", ended))
+    assert told is not None
+    assert told.cause is Cause.CANCELLED
+    if end == "Killed":
+        assert explain_job((ended, cancelled)) is None
