@@ -29,7 +29,8 @@ class WorkerBeat:
     `exit_code` is None while it lives; negative for a signal, as in `subprocess`. `exit_age_s` counts from
     the moment that the agent reaped it. `os_state`: the kernel's letter for the process (T: stopped, D: in an
     uninterruptible call), "" where it was not read. While the counter stands still, `busy` is how many cores the
-    process keeps busy and `quiet_s` for how long (s) it has neither read nor written; None: not measured.
+    process keeps busy and `quiet_s` for how long (s) it has neither read nor written; None: not measured. `spent`: phase word
+    (and `wait`, for other ranks) → mean seconds a step over the last minute; empty before that can be told.
     """
 
     rank: int
@@ -46,6 +47,7 @@ class WorkerBeat:
     os_state: str = ""
     busy: float | None = None
     quiet_s: float | None = None
+    spent: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +75,7 @@ class Beat:
 
 
 def encode(beat: Beat) -> bytes:
-    """SIZE bytes. Health and notes are left out when they do not fit: workers always do."""
+    """SIZE bytes. Health and notes are left out when they do not fit, then `spent`: progress always fits."""
     value = asdict(beat)
     for worker in value["workers"]:
         worker["phase"] = worker["phase"].word
@@ -81,6 +83,10 @@ def encode(beat: Beat) -> bytes:
     body = json.dumps({"version": 1, **value}, ensure_ascii=False).encode(errors="replace")
     if len(body) > SIZE - _HEADER:
         value |= {"health": {}, "notes": ["beat: health and notes did not fit"]}
+        body = json.dumps({"version": 1, **value}, separators=(",", ":")).encode()
+    if len(body) > SIZE - _HEADER:
+        for worker in value["workers"]:
+            worker["spent"] = {}
         body = json.dumps({"version": 1, **value}, separators=(",", ":")).encode()
     if len(body) > SIZE - _HEADER:
         raise ValueError(
@@ -120,6 +126,7 @@ def _beat(value: dict[str, Any]) -> Beat:
             os_state=item.get("os_state", ""),
             busy=item.get("busy"),
             quiet_s=item.get("quiet_s"),
+            spent=item.get("spent", {}),
         )
         for item in value["workers"]
     )

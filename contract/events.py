@@ -150,6 +150,20 @@ class EvidenceKept(Body):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Noticed(Judged):
+    """A verdict that is told and not answered: slow, or numbers that look wrong. Open until its `NoticeOver`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoticeOver(Body):
+    """What was noticed under this cause is over."""
+
+    cause: str
+    reason: str
+    step: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Recovered(Body):
     """The first optimiser step after a failure is done. `lost_s`: from the verdict's event to that step."""
 
@@ -251,6 +265,8 @@ KINDS: Mapping[str, type[Body]] = {
     "generation-resumed": GenerationResumed,
     "judged": Judged,
     "evidence-kept": EvidenceKept,
+    "noticed": Noticed,
+    "notice-over": NoticeOver,
     "recovered": Recovered,
     "checkpoint-seen": CheckpointSeen,
     "state-changed": StateChanged,

@@ -65,6 +65,27 @@ class Failure:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Notice:
+    """Something that was noticed and is told, not answered. `over` None: it lasts. Numbered for each run from 1."""
+
+    number: int
+    at: float
+    seen: ev.Noticed
+    over: ev.NoticeOver | None = None
+    over_at: float | None = None
+
+    @property
+    def key(self) -> str:
+        """Folds the alerts of this notice; it is told once, whatever else recovers meanwhile."""
+        return f"notice:{self.seen.cause}:{self.number}"
+
+    @property
+    def over_key(self) -> str:
+        """The same for the news that it is over."""
+        return f"notice-over:{self.seen.cause}:{self.number}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class AlertState:
     """One message in the outbox."""
 
@@ -99,6 +120,7 @@ class History:
     attempts: tuple[AttemptHistory, ...] = ()
     failures: tuple[Failure, ...] = ()
     open_failure: Failure | None = None  # the newest failure from which the run has not recovered yet
+    notices: Mapping[str, Notice] = field(default_factory=dict)  # cause → the newest
     newest_checkpoint: ev.CheckpointSeen | None = None
     min_step: int = 0
     max_step: int = -1
@@ -266,13 +288,30 @@ def _evidence_kept(history: History, body: ev.EvidenceKept, at: float) -> Histor
     return _on_generation(history, body.attempt, body.generation, lambda item: replace(item, evidence=body))
 
 
+def _noticed(history: History, body: ev.Noticed, at: float) -> History:
+    number = 1 + max((item.number for item in history.notices.values()), default=0)
+    notice = Notice(number=number, at=at, seen=body)
+    return replace(history, notices={**history.notices, body.cause: notice})
+
+
+def _notice_over(history: History, body: ev.NoticeOver, at: float) -> History:
+    known = history.notices.get(body.cause)
+    if known is None or known.over is not None:
+        return history
+    return replace(history, notices={**history.notices, body.cause: replace(known, over=body, over_at=at)})
+
+
 def _recovered(history: History, body: ev.Recovered, at: float) -> History:
     del at
+    told = {key for notice in history.notices.values() for key in (notice.key, notice.over_key)}
     history = _on_generation(
         history, body.attempt, body.generation, lambda item: replace(item, recovered=body)
     )
     return replace(
-        history, open_failure=None, open_keys=frozenset(), faults=(*history.faults, body)[-10_000:]
+        history,
+        open_failure=None,
+        open_keys=history.open_keys & told,
+        faults=(*history.faults, body)[-10_000:],
     )
 
 
@@ -286,7 +325,7 @@ def _state_changed(history: History, body: ev.StateChanged, at: float) -> Histor
     words = {state.value: state for state in RunState}
     history = replace(history, state=words.get(body.state, RunState.UNKNOWN), reason=body.reason, state_at=at)
     if history.state is RunState.PENDING:  # resumed by a person: a new budget, and alerts speak again
-        history = replace(history, failures=(), open_keys=frozenset())
+        history = replace(history, failures=(), notices={}, open_keys=frozenset())
     return history
 
 
@@ -368,6 +407,8 @@ _RULES: Mapping[type[ev.Body], Callable[[History, Any, float], History]] = Mappi
         ev.GenerationResumed: _generation_resumed,
         ev.Judged: _judged,
         ev.EvidenceKept: _evidence_kept,
+        ev.Noticed: _noticed,
+        ev.NoticeOver: _notice_over,
         ev.Recovered: _recovered,
         ev.CheckpointSeen: _checkpoint_seen,
         ev.StateChanged: _state_changed,

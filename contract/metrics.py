@@ -17,14 +17,14 @@ def merged(run: RunDir) -> dict[int, Mapping[str, Any]]:
     )
     for writer, path in writers:
         for line in path.read_bytes().split(b"\n"):
-            row = _row(line)
+            row = row_of(line)
             if row is not None and in_lineage(row["step"], writer, resumes):
                 rows[row["step"]] = row
     return dict(sorted(rows.items()))
 
 
-def _row(line: bytes) -> dict[str, Any] | None:
-    """A torn line (killed in mid-write) is not a row."""
+def row_of(line: bytes) -> dict[str, Any] | None:
+    """The row in this line; None for a torn one (killed in mid-write)."""
     try:
         row = json.loads(line)
     except ValueError:

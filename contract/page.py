@@ -11,8 +11,10 @@ reader that sees a new counter sees what belongs to it. Any training program can
 import json
 import mmap
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic_ns
 from typing import Any
 
 from contract.states import Phase
@@ -22,16 +24,22 @@ MAGIC = 0x0001_4347_4150_4943  # "CIPAGC" and layout version 1
 VARIABLE = "CIUIC_PAGE"
 
 # Indices of 8-byte slots.
-_MAGIC, _PID, _RANK, _COUNTER, _STEP, _MICRO, _PHASE, _TOKENS, _LOSS = range(9)
+_MAGIC, _PID, _RANK, _COUNTER, _STEP, _MICRO, _PHASE, _TOKENS, _LOSS, _MARKED, _WAITED = range(11)
+_SPENT = 11  # one slot for each phase: nanoseconds spent in it so far
 # Regions of text, each: 8 bytes of sequence number, 8 bytes of length, then UTF-8 (JSON where it says so).
 _EXCEPTION = (512, 1536)  # worker → agent: {"type":…, "text":…}
 _ORDERS = (2048, 1024)  # agent → worker: {"hot":{…}, "orders":[…]}
 _DEVICE = (3072, 1024)  # agent → worker: figures of the GPU
+_REPORTED = (*((phase.word, _SPENT + phase) for phase in Phase if phase.in_step), ("wait", _WAITED))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PageReading:
-    """One look at a page. `counter` moves with every mark; `loss` is NaN until one was reported."""
+    """One look at a page. `counter` moves with every mark; `loss` is NaN until one was reported.
+
+    `spent`: seconds of the worker's life so far, by the word of the phase, for the phases of a step; `wait` is the part
+    that it stood in agreements waiting for other ranks, which the phases do not count.
+    """
 
     pid: int
     rank: int
@@ -42,6 +50,7 @@ class PageReading:
     tokens: int
     loss: float
     exception: dict[str, str] | None
+    spent: Mapping[str, float] = field(default_factory=dict)
 
 
 class WorkerPage:
@@ -78,7 +87,9 @@ class WorkerPage:
 
     def mark(self, *, step: int, phase: Phase, micro_step: int = 0) -> None:
         """Say where we are; this is what counts as progress."""
-        ints = self._ints
+        ints, now = self._ints, monotonic_ns()
+        ints[_SPENT + ints[_PHASE]] += now - ints[_MARKED]
+        ints[_MARKED] = now
         ints[_STEP] = step
         ints[_MICRO] = micro_step
         ints[_PHASE] = phase
@@ -86,12 +97,21 @@ class WorkerPage:
 
     def enter(self, phase: Phase) -> None:
         """A new phase at the same step; progress too."""
-        self._ints[_PHASE] = phase
-        self._ints[_COUNTER] += 1
+        ints, now = self._ints, monotonic_ns()
+        ints[_SPENT + ints[_PHASE]] += now - ints[_MARKED]
+        ints[_MARKED] = now
+        ints[_PHASE] = phase
+        ints[_COUNTER] += 1
+
+    def waited(self, nanoseconds: int) -> None:
+        """So much of the current phase was spent waiting for other ranks: not this rank's work."""
+        self._ints[_WAITED] += nanoseconds
+        self._ints[_SPENT + self._ints[_PHASE]] -= nanoseconds
 
     def started(self) -> None:
         """The worker's first word: its pid."""
         self._ints[_PID] = os.getpid()
+        self._ints[_MARKED] = monotonic_ns()
         self._ints[_PHASE] = Phase.START
         self._ints[_COUNTER] += 1
 
@@ -139,6 +159,7 @@ class WorkerPage:
             tokens=ints[_TOKENS],
             loss=self._floats[_LOSS],
             exception=None if found is None else {str(key): str(value) for key, value in found.items()},
+            spent={word: ints[slot] / 1e9 for word, slot in _REPORTED},
         )
 
     def _sequence(self, region: tuple[int, int]) -> int:

@@ -79,6 +79,10 @@ class VerdictKind(StrEnum):
     SAVED = "saved"
     ENDED = "ended"
     REFUSED = "refused"
+    SLOW = "slow"  # it trains, and people are told
+    TOO_SLOW = "too-slow"  # a node is given up for its slowness
+    DIVERGING = "diverging"  # its numbers look wrong, and people are told
+    DIVERGED = "diverged"  # its numbers are wrong, and the policy ends this generation
     COMPLETED = "completed"
     CANCELLED = "cancelled"
     UNKNOWN = "unknown"

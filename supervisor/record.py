@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any
 
-from contract.events import Judged
+from contract.events import Judged, Noticed
 from supervisor.core.observation import NodeSeen, Observation
 from supervisor.core.verdict import Verdict
 
@@ -16,9 +16,9 @@ WORKERS = 16
 
 
 def judgement(observation: Observation, verdict: Verdict) -> Judged:
-    """The journal's event for this verdict, with what it rests on."""
+    """The journal's event for this verdict, with what it rests on: `Noticed` when training goes on."""
     limits: Mapping[str, object] = plain(verdict.limits)
-    return Judged(
+    return (Noticed if verdict.told else Judged)(
         attempt=observation.attempt,
         generation=observation.generation,
         verdict=verdict.kind,

@@ -26,7 +26,7 @@ from supervisor.adapters.queues import Queues, job_id_of, recorded_end
 from supervisor.adapters.rundir import Observer
 from supervisor.book import Book, journal_trouble
 from supervisor.core import actions as do
-from supervisor.core import alerts, copies, recovery
+from supervisor.core import alerts, copies, notices, recovery
 from supervisor.core.case import Case
 from supervisor.core.decide import decide
 from supervisor.core.judge import judge
@@ -223,12 +223,16 @@ class Supervision:
         book = active.book
         for body in recovery.news(book.history, observation):
             book.append(body)
+        for body in notices.over(book.history, observation, active.config):
+            book.append(body)
         now = self._world.clock()
         for kept in evidence_news(self.run, book.history, observation, active.config, now):
             book.append(kept)
         verdict = judge(observation, book.history, active.config, now)
         self._tell_the_log(active, observation, verdict)
         if verdict.failed and not _judged(book.history, observation):
+            book.append(judgement(observation, verdict))
+        if notices.is_new(book.history, verdict):
             book.append(judgement(observation, verdict))
         recovered = recovery.recovered(book.history, observation, now)
         if recovered is not None:

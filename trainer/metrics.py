@@ -63,6 +63,7 @@ class Metrics:
             "positions": [taken.start, taken.end],
             "global_batch": plan.global_batch,
             "micro_steps": plan.micro_steps,
+            "loss_scale": outcome.loss_scale,
         }
         if outcome.fault is not None:
             line["dropped"] = outcome.fault.text

@@ -1,6 +1,7 @@
 """One optimizer step: accumulate, agree, update or not. Division and token counts are ours, not DeepSpeed's."""
 
 import math
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,7 @@ class Outcome:
     stop: bool
     save: bool
     fault: Fault | None = None
+    loss_scale: float = 1.0
 
 
 def summed_loss(engine: Any, batch: torch.Tensor) -> torch.Tensor:
@@ -79,7 +81,7 @@ def take_step(
             smaller (then the weights are unchanged).
     """
     page.mark(step=step, phase=Phase.FORWARD)  # who waits here has its data: the one that has not is behind
-    tokens, unsound = ranks.sums(window.tokens, not watch.sound)
+    tokens, unsound = _agreed(ranks, page, window.tokens, not watch.sound)
     refuse_broken_weights(ranks, watch, unsound)
     total, short = 0.0, ""
     try:
@@ -91,9 +93,10 @@ def take_step(
         if not wishes.redo or engine.zero_optimization_stage() > 1:
             raise NoMemoryError(short) from error
     page.mark(step=step, phase=Phase.OPTIMIZER)
-    agreed, stops, saves, shorts = ranks.sums(total, wishes.stop, wishes.save, bool(short))
+    agreed, stops, saves, shorts = _agreed(ranks, page, total, wishes.stop, wishes.save, bool(short))
     if shorts:
         _begin_again(engine, ranks, short)
+    scale = loss_scale(engine)
     try:
         fault = _update(engine, watch)
     except NumericsError as error:
@@ -108,6 +111,7 @@ def take_step(
         stop=stops > 0,
         save=saves > 0,
         fault=fault,
+        loss_scale=scale,
     )
 
 
@@ -124,6 +128,14 @@ def _begin_again(engine: Any, ranks: Ranks, short: str) -> None:
     told = ranks.gather(short)
     who = tuple(rank for rank, text in enumerate(told) if text)
     raise NoMemoryError(f"rank {who[0]}: {told[who[0]]}", who)
+
+
+def _agreed(ranks: Ranks, page: WorkerPage, *numbers: float) -> list[float]:
+    """The sums over all ranks. Standing here is waiting for the slowest: the page tells it apart from work."""
+    begun = time.monotonic_ns()
+    found = ranks.sums(*numbers)
+    page.waited(time.monotonic_ns() - begun)
+    return found
 
 
 def _accumulate(

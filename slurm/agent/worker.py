@@ -2,6 +2,8 @@
 
 import math
 import signal
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +16,17 @@ from slurm.agent.output import WorkerOutput
 
 _SIGUSR1_BIT = 1 << (signal.SIGUSR1 - 1)
 _PATIENCE_S = 30.0  # for a program that is starting and will catch SIGUSR1 soon
+_SPENT_S = 60.0  # the mean time of a phase is told over so many seconds
+_SPENT_EVERY_S = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Mark:
+    """What the page said when a step had just been counted, on our clock."""
+
+    at: float
+    step: int
+    spent: Mapping[str, float]
 
 
 @dataclass(kw_only=True)
@@ -30,6 +43,7 @@ class Worker:
     stepped: bool = False  # the first step of the generation is done: from here on waits are the usual ones
     usual: dict[str, float] = field(default_factory=dict)  # phase → longest wait in it that ended well
     effort: Effort = field(default_factory=Effort)
+    marks: deque[_Mark] = field(default_factory=deque)
     pid: int = 0
     exit: WorkerExit | None = None
     ended_at: float = 0.0
@@ -53,7 +67,24 @@ class Worker:
                 self.usual[word] = round(max(self.usual.get(word, 0.0), now - self.moved_at), 3)
             self.stepped = self.stepped or (before.phase.in_step and self.reading.step > before.step)
             self.moved_at = now
+            if self.stepped and self.reading.step > before.step:
+                self._keep_mark(now)
         return _kind(self.reading.phase) is not _kind(before.phase)
+
+    def _keep_mark(self, now: float) -> None:
+        marks = self.marks
+        if not marks or now - marks[-1].at >= _SPENT_EVERY_S:
+            marks.append(_Mark(at=now, step=self.reading.step, spent=self.reading.spent))
+        while len(marks) > 2 and now - marks[1].at >= _SPENT_S:
+            marks.popleft()
+
+    def spent(self) -> dict[str, float]:
+        """Mean seconds a step in each phase, over about the last minute; {} before there are two marks."""
+        if len(self.marks) < 2:
+            return {}
+        first, last = self.marks[0], self.marks[-1]
+        steps = last.step - first.step
+        return {word: round((last.spent[word] - first.spent[word]) / steps, 5) for word in last.spent}
 
     def ended(self, *, code: int, ordered: bool, node: str, now: float, oom: int = 0) -> WorkerExit:
         """Note the end, with everything that the worker left to say. `oom`: the kernel's kills of a moment ago."""
@@ -105,6 +136,7 @@ class Worker:
             os_state=doing.os_state,
             busy=doing.busy,
             quiet_s=doing.quiet_s,
+            spent=self.spent(),
         )
 
     def close(self) -> None:

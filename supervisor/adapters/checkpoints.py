@@ -1,5 +1,6 @@
 """The newest valid checkpoint and the resume points of a run, read so that a look costs only what changed."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from contract.files import read_json
@@ -8,6 +9,7 @@ from contract.manifest import NAME, Checkpoint, directories, examine, in_lineage
 from supervisor.core.observation import CheckpointLook
 
 _Stamp = tuple[int, int]  # mtime (ns) and size of the manifest
+_OLDER = 4  # a roll-back may need one of them
 
 
 class ResumeReader:
@@ -46,9 +48,9 @@ class CheckpointReader:
         self._known: dict[str, tuple[_Stamp | None, Checkpoint]] = {}
 
     def look(self, resumes: dict[tuple[int, int], int]) -> CheckpointLook | None:
-        """The newest valid one of the lineage."""
+        """The newest valid one of the lineage, and the steps of a few before it."""
         known, self._known = self._known, {}
-        newest = None
+        found: list[CheckpointLook] = []
         for directory in directories(self._run):
             step, attempt, generation = parse_checkpoint_name(directory.name) or (0, 0, 0)
             if not in_lineage(step, (attempt, generation), resumes):
@@ -58,11 +60,12 @@ class CheckpointReader:
             checkpoint = before[1] if before and before[0] == stamp else examine(directory, deep=False)
             self._known[directory.name] = (stamp, checkpoint)
             if checkpoint.valid:
-                newest = CheckpointLook(
-                    step=step, attempt=attempt, generation=generation, path=str(directory)
+                found.append(
+                    CheckpointLook(step=step, attempt=attempt, generation=generation, path=str(directory))
                 )
+            if len(found) > _OLDER:
                 break
-        return newest
+        return replace(found[0], older=tuple(item.step for item in found[1:])) if found else None
 
 
 def _stamp(path: Path) -> _Stamp | None:

@@ -20,6 +20,8 @@ from contract.layout import AttemptDir, RunDir
 from contract.requests import read_requests
 from contract.states import AgentPhase, ControlPhase, JobState
 from supervisor.adapters.checkpoints import CheckpointReader, ResumeReader
+from supervisor.adapters.curves import CurveReader
+from supervisor.adapters.lag import BeatLag
 from supervisor.core.job_words import slurms_own
 from supervisor.core.observation import JobLook, NodeSeen, Observation
 
@@ -38,12 +40,15 @@ class _Pulse:
 class Observer:
     """Looks at one run, tick after tick."""
 
-    def __init__(self, run: RunDir) -> None:
+    def __init__(self, run: RunDir, read: Callable[[Path], Beat | None] = read_beat) -> None:
         self._run = run
+        self._read = read
         self._pulses: dict[tuple[int, str], _Pulse] = {}
         self._usual: dict[str, float] | None = None
         self._checkpoints = CheckpointReader(run)
         self._resumes = ResumeReader(run)
+        self._curves = CurveReader(run)
+        self._lag = BeatLag(run.path)
         self._at = (0, 0)
         self._since = 0.0
         self._running_since: float | None = None
@@ -82,6 +87,8 @@ class Observer:
             requests=tuple(self._try(lambda: read_requests(self._run), [])),
             used=self._try(lambda: highest_used(self._run), 0),
             usual=dict(self._learned()),
+            curve=self._try(lambda: self._curves.look((attempt, generation), config), None),
+            lag_s=self._lag.seconds(config.monitor.beat_s, now),
             watched_s=now - self._since,
             running_s=0.0 if self._running_since is None else now - self._running_since,
             problems=tuple(self._problems),
@@ -120,12 +127,14 @@ class Observer:
         if paused:
             for pulse in self._pulses.values():
                 pulse.moved_at = now
+            self._lag.forget_moves()
         if paused or at != self._at:
             self._since = now
         if paused or at[0] != self._at[0]:
             self._running_since = None
         if at[0] != self._at[0]:
             self._pulses = {key: pulse for key, pulse in self._pulses.items() if key[0] == at[0]}
+            self._lag.forget_moves()
         self._at, self._looked_at = at, now
 
     def _mind_the_job(self, state: JobState, now: float) -> None:
@@ -153,10 +162,11 @@ class Observer:
         # Life before the beat: an agent that ended in between has written its last beat by now. The other way round it
         # would look dead without having left. Elsewhere the flock may not reach, so that "free" would say nothing.
         alive = self._try(lambda: lock_is_held(place.alive_of(name)), None) if local else None
-        beat = self._try(lambda: _read_beat(place.beat(name)), None)
+        beat = self._try(lambda: _usable(self._read(place.beat(name))), None)
         pulse = self._pulses.setdefault((attempt, name), _Pulse(beat=beat, moved_at=now))
         if beat is not None and (pulse.beat is None or _moved(pulse.beat, beat)):
             self._learn(beat)
+            self._lag.moved(name, now)
             pulse.beat, pulse.moved_at = beat, now
         return NodeSeen(node=name, beat=pulse.beat, silent_s=now - pulse.moved_at, alive=alive)
 
@@ -176,9 +186,8 @@ class Observer:
         return self._usual
 
 
-def _read_beat(path: Path) -> Beat | None:
-    """The newest beat. Workers of an agent that clears up or is ready are leftovers of the generation before."""
-    beat = read_beat(path)
+def _usable(beat: Beat | None) -> Beat | None:
+    """The beat. Workers of an agent that clears up or is ready are leftovers of the generation before."""
     leftovers = beat is not None and beat.phase in {AgentPhase.STARTING, AgentPhase.READY}
     return replace(beat, workers=()) if beat is not None and leftovers else beat
 

@@ -11,7 +11,7 @@ from contract.copies.report import Report
 from contract.copies.store import Trouble
 from contract.copies.target import Kind
 from contract.events import AlertQueued, EvidenceKept, Judged, Recovered
-from contract.history import History
+from contract.history import History, Notice
 from contract.layout import AttemptDir, RunDir
 from contract.states import Cause, VerdictKind
 from supervisor.core import failure_words
@@ -155,6 +155,45 @@ def recovered(history: History, found: Recovered) -> AlertQueued:
                 f"Steps repeated: {found.repeated_steps}.",
                 *_seen_then(history, found, "en"),
             ],
+        ),
+    )
+
+
+def noticed(history: History, notice: Notice) -> AlertQueued:
+    """Training goes on; people should know. Once a notice."""
+    seen = notice.seen
+    return _alert(
+        history,
+        key=notice.key,
+        place=f"s{seen.step}",
+        severity="warning",
+        titles=(word(CAUSES, seen.cause, "zh"), word(CAUSES, seen.cause, "en")),
+        lines=(
+            [
+                f"{failure_words.sentence(seen, 'zh')}。",
+                "训练在继续，没有做任何处理。",
+                f"建议：{_fix(seen, 'zh')}",
+            ],
+            [f"{seen.reason}.", "Training goes on, nothing was done.", f"Likely fix: {_fix(seen, 'en')}"],
+        ),
+    )
+
+
+def notice_over(history: History, notice: Notice) -> AlertQueued:
+    """The all-clear after `noticed`."""
+    assert notice.over is not None
+    seen, over = notice.seen, notice.over
+    lasted = max(0.0, (notice.over_at or notice.at) - notice.at)
+    cause = (word(CAUSES, seen.cause, "zh"), word(CAUSES, seen.cause, "en"))
+    return _alert(
+        history,
+        key=notice.over_key,
+        place=f"s{over.step}",
+        severity="info",
+        titles=(f"{cause[0]}：已恢复正常", f"{cause[1]}: over"),
+        lines=(
+            [f"第 {over.step} 步起恢复正常，持续 {duration(lasted, 'zh')}。"],
+            [f"Over at step {over.step} after {duration(lasted, 'en')}: {over.reason}."],
         ),
     )
 

@@ -35,7 +35,8 @@ class Suspect:
 
 def node_is_gone(failure: Judged) -> bool:
     """Whether the failure itself took its nodes away, or they could not even start."""
-    return failure.verdict == VerdictKind.NODE_LOST or failure.cause == Cause.LAUNCH
+    given_up = {VerdictKind.NODE_LOST, VerdictKind.TOO_SLOW}
+    return failure.verdict in given_up or failure.cause == Cause.LAUNCH
 
 
 def suspects(history: History, config: RunConfig, now: float) -> dict[str, Suspect]:

@@ -8,7 +8,9 @@ from contract.events import Judged
 from contract.history import History
 from contract.states import Cause, VerdictKind
 
-INFRASTRUCTURE = frozenset({Cause.TIME_LIMIT, Cause.PREEMPTED, Cause.NODE_FAILURE, Cause.CANCELLED})
+INFRASTRUCTURE = frozenset(
+    {Cause.TIME_LIMIT, Cause.PREEMPTED, Cause.NODE_FAILURE, Cause.CANCELLED, Cause.SLOW}
+)
 # A full disk stops the run wherever it is: the place is chance.
 _ANYWHERE = frozenset({Cause.DISK_FULL})
 _JITTER = 0.25

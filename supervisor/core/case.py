@@ -98,10 +98,10 @@ class Case:
 
     @property
     def fresh_s(self) -> float:
-        return fresh_s(self.config)
+        return fresh_s(self.config, self.observation.lag_s)
 
     def is_fresh(self, seen: NodeSeen) -> bool:
-        return is_fresh(seen, self.observation.attempt, self.config)
+        return is_fresh(seen, self.observation, self.config)
 
     def state(self, state: RunState, reason: str) -> tuple[Action, ...]:
         """The action that records a state, unless it is recorded already."""

@@ -151,7 +151,7 @@ def _go(case: Case) -> tuple[Action, ...]:
 def _progress(case: Case) -> tuple[Action, ...]:
     """The run's state as people see it, on change only."""
     state, reason = case.history.state, case.verdict.reason
-    if case.verdict.kind is VerdictKind.HEALTHY:
+    if case.verdict.trains:
         return (*_seen_again(case), *case.state(RunState.RUNNING, reason))
     if case.verdict.kind not in {VerdictKind.STARTING, VerdictKind.PENDING}:
         return ()
@@ -193,6 +193,10 @@ def _news(case: Case) -> tuple[Action, ...]:
         return told
     if generation is not None and generation.recovered is not None:
         told += case.tell(alerts.recovered(case.history, generation.recovered))
+    for notice in case.history.notices.values():
+        told += case.tell(alerts.noticed(case.history, notice))
+        if notice.over is not None:
+            told += case.tell(alerts.notice_over(case.history, notice))
     if case.seen and job.state is JobState.HELD:
         told += case.tell(alerts.held(case.history, newest.number, job.reason))
     if case.seen and job.state is JobState.UNKNOWN and job.age_s >= case.config.monitor.unknown_alert_s:

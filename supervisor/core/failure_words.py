@@ -56,6 +56,33 @@ def _ended(failure: Judged) -> str:
     return f"作业结束（{word(CAUSES, failure.cause, 'zh')}，队列状态 {word_of_queue}），{_step(failure)}"
 
 
+def _slow(failure: Judged) -> str:
+    facts = failure.limits
+    pace = (
+        f"每步 {_seconds(facts.get('recent_s'), 3)}，平时 {_seconds(facts.get('usual_s'), 3)}"
+        f"（从第 {facts.get('since')} 步起）"
+    )
+    if not failure.suspects:
+        return f"训练变慢：{pace}；各 rank 相差不大，可能是存储、网络或全部节点变慢"
+    return (
+        f"训练变慢：{pace}；其他 rank 在等 {_where(failure)}，它每步计算 {_seconds(facts.get('work_s'), 3)}"
+        f"（{_phase(failure)}阶段为主），其他 {_seconds(facts.get('others_s'), 3)}"
+    )
+
+
+def _numbers(failure: Judged) -> str:
+    facts = failure.limits
+    if failure.cause == Cause.LOSS_SPIKE:
+        what = "梯度范数" if facts.get("by_norm") else "损失"
+        return (
+            f"{what}突增：{_figure(facts.get('value'))}，平时 {_figure(facts.get('usual'))}"
+            f"（上限 {_figure(facts.get('limit'))}），已连续 {facts.get('steps')} 步，{_step(failure)}"
+        )
+    if failure.cause == Cause.LOSS_SCALE:
+        return f"loss scale 已降到最小值，连续 {facts.get('steps')} 步，{_step(failure)}"
+    return f"训练数值异常：{failure.reason}"
+
+
 _CHINESE: Mapping[str, Callable[[Judged], str]] = MappingProxyType(
     {
         VerdictKind.HUNG: _hung,
@@ -64,6 +91,10 @@ _CHINESE: Mapping[str, Callable[[Judged], str]] = MappingProxyType(
         VerdictKind.NODE_LOST: _lost,
         VerdictKind.SAVED: lambda failure: f"作业将到时限，所有进程已保存并退出，{_step(failure)}",
         VerdictKind.ENDED: _ended,
+        VerdictKind.SLOW: _slow,
+        VerdictKind.TOO_SLOW: lambda failure: f"{_slow(failure)}；由备用节点替换",
+        VerdictKind.DIVERGING: _numbers,
+        VerdictKind.DIVERGED: _numbers,
     }
 )
 
@@ -103,5 +134,12 @@ def _step(failure: Judged) -> str:
     return f"第 {failure.step} 步之后" if failure.step >= 0 else "尚未完成一步"
 
 
-def _seconds(value: object) -> str:
-    return f"{value:.1f} 秒" if isinstance(value, int | float) else "? 秒"
+def _seconds(value: object, digits: int = 0) -> str:
+    """One decimal, or so many digits that count."""
+    if not isinstance(value, int | float):
+        return "? 秒"
+    return f"{value:.{digits}g} 秒" if digits else f"{value:.1f} 秒"
+
+
+def _figure(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, int | float) else "?"

@@ -39,6 +39,7 @@ def judge_hang(look: Look) -> Verdict | None:
             look.config.monitor,
             look.observation.usual,
             first_step_done=look.first_step_done(worker),
+            stopped=worker.os_state in _STOPPED,
         ),
         (item for _, item in suspects),
     )

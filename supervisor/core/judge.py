@@ -21,8 +21,10 @@ from supervisor.core.nodes import (
     judge_start,
     judge_taken,
 )
+from supervisor.core.numbers import judge_numbers
 from supervisor.core.observation import Observation
 from supervisor.core.phrases import CAUSES, word
+from supervisor.core.slow import judge_slow
 from supervisor.core.text import one_line
 from supervisor.core.verdict import Verdict
 
@@ -231,4 +233,6 @@ RULES: tuple[Callable[[Look], Verdict | None], ...] = (
     judge_hang,
     judge_start,
     _starting,
+    judge_numbers,  # all train: are the numbers right,
+    judge_slow,  # and as fast as they were?
 )

@@ -80,5 +80,5 @@ def carried_out(observation: Observation, config: RunConfig, order: str) -> bool
     return all(
         seen.beat is not None and order in seen.beat.orders_done
         for seen in observation.nodes
-        if is_fresh(seen, observation.attempt, config)
+        if is_fresh(seen, observation, config)
     )

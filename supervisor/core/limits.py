@@ -7,9 +7,12 @@ from contract.beat import WorkerBeat
 from contract.config.monitor import Monitor
 from contract.states import Phase
 
-# Saves and evaluations touch shared storage, whose stalls are longer than a step and harmless.
-_STORAGE = frozenset({Phase.SAVE, Phase.EVALUATE})
+# These touch shared storage, whose stalls are longer than a step and harmless.
+_STORAGE = frozenset({Phase.SAVE, Phase.EVALUATE, Phase.DATA})
 _STORAGE_FLOORS = 4
+_LONG = frozenset(
+    {Phase.SAVE, Phase.EVALUATE}
+)  # here moving bytes is work; while data is read, sockets talk too
 
 
 _BUSY_CORES = 0.5
@@ -31,7 +34,7 @@ class Limit:
 
 def standstill(worker: WorkerBeat) -> float:
     """Seconds without progress and without a sign of useful work: a save or an evaluation that moves bytes works."""
-    if worker.phase in _STORAGE and worker.quiet_s is not None:
+    if worker.phase in _LONG and worker.quiet_s is not None:
         return min(worker.idle_s, worker.quiet_s)
     return worker.idle_s
 
@@ -48,8 +51,18 @@ def longer_if_busy(limit: Limit, workers: Iterable[WorkerBeat]) -> Limit:
     return replace(limit, seconds=min(limit.ceiling_s, _BUSY_FACTOR * limit.seconds), busy=True)
 
 
-def limit_for(phase: Phase, monitor: Monitor, usual: Mapping[str, float], *, first_step_done: bool) -> Limit:
-    """The limit of this phase. Start-up, load and the first step after a resume are never learned: always ceilings."""
+def limit_for(
+    phase: Phase,
+    monitor: Monitor,
+    usual: Mapping[str, float],
+    *,
+    first_step_done: bool,
+    stopped: bool = False,
+) -> Limit:
+    """The limit of this phase. Start-up, load and the first step after a resume are never learned: always ceilings.
+
+    `stopped`: the kernel shows that it is not the storage that the process waits for.
+    """
     ceiling = _ceiling(phase, monitor)
     if phase.in_step and not first_step_done:
         ceiling = monitor.first_step_s
@@ -57,7 +70,7 @@ def limit_for(phase: Phase, monitor: Monitor, usual: Mapping[str, float], *, fir
     known = _usual(phase, usual)
     if known is None:
         return Limit(seconds=ceiling, ceiling_s=ceiling)
-    floor = monitor.hang_floor_s * (_STORAGE_FLOORS if phase in _STORAGE else 1)
+    floor = monitor.hang_floor_s * (_STORAGE_FLOORS if phase in _STORAGE and not stopped else 1)
     seconds = min(ceiling, max(floor, monitor.hang_factor * known))
     return Limit(seconds=seconds, ceiling_s=ceiling, usual_s=known)
 

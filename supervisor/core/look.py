@@ -93,7 +93,12 @@ class Look:
 
     @property
     def fresh_s(self) -> float:
-        return fresh_s(self.config)
+        return fresh_s(self.config, self.observation.lag_s)
+
+    @property
+    def silent_limit_s(self) -> float:
+        """For how long a beat may stand still before its silence means something."""
+        return self.config.monitor.node_silent_s + self.observation.lag_s
 
     @cached_property
     def beating(self) -> tuple[NodeSeen, ...]:
@@ -112,7 +117,7 @@ class Look:
         )
 
     def is_fresh(self, seen: NodeSeen) -> bool:
-        return is_fresh(seen, self.observation.attempt, self.config)
+        return is_fresh(seen, self.observation, self.config)
 
     @cached_property
     def live_workers(self) -> tuple[tuple[NodeSeen, WorkerBeat], ...]:
@@ -140,17 +145,17 @@ def saving(observation: Observation) -> bool:
     return control is not None and control.phase is ControlPhase.SAVE
 
 
-def fresh_s(config: RunConfig) -> float:
-    """A beat this young tells the present."""
-    return max(3.0, 3 * config.monitor.beat_s)
+def fresh_s(config: RunConfig, lag_s: float) -> float:
+    """A beat this young tells the present, as well as the file system shows it."""
+    return max(3.0, 3 * config.monitor.beat_s) + lag_s
 
 
-def is_fresh(seen: NodeSeen, attempt: int, config: RunConfig) -> bool:
+def is_fresh(seen: NodeSeen, observation: Observation, config: RunConfig) -> bool:
     return (
         seen.beat is not None
-        and seen.beat.attempt == attempt
+        and seen.beat.attempt == observation.attempt
         and seen.alive is not False
-        and seen.silent_s <= fresh_s(config)
+        and seen.silent_s <= fresh_s(config, observation.lag_s)
     )
 
 
@@ -159,7 +164,7 @@ def job_over(observation: Observation, config: RunConfig) -> bool:
     state = observation.job.state
     if state is JobState.GONE:
         return not any(
-            seen.alive is True and is_fresh(seen, observation.attempt, config) for seen in observation.nodes
+            seen.alive is True and is_fresh(seen, observation, config) for seen in observation.nodes
         )
     return state.ended
 

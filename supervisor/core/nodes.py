@@ -18,7 +18,7 @@ def judge_lost(look: Look) -> Verdict | None:
     names = tuple(seen.node for seen in lost)
     ranks = tuple(worker.rank for seen in lost if seen.beat for worker in seen.beat.workers)
     silent_s = max(seen.silent_s for seen in lost)
-    limit = look.config.monitor.node_silent_s
+    limit = look.silent_limit_s
     if all(seen.alive is False for seen in lost):
         how = "its agent is dead" if len(lost) == 1 else "their agents are dead"
     else:
@@ -45,7 +45,7 @@ def _is_lost(look: Look, seen: NodeSeen) -> bool:
         return False  # never seen to live, or left as it should
     if seen.alive is False:
         return beat.phase is not AgentPhase.LEAVING or not look.ending
-    limit = look.config.monitor.node_silent_s
+    limit = look.silent_limit_s
     others = len(look.beating) > look.is_fresh(seen)
     # The flock is held: the agent lives, and its file system is what is late.
     watched = look.observation.watched_s > limit and not look.observation.problems
@@ -82,7 +82,7 @@ def judge_silence(look: Look) -> Verdict | None:
     agents = [seen for seen in observation.nodes if seen.beat and seen.beat.attempt == observation.attempt]
     if look.beating:
         return None  # somebody moves: a single late beat is no reason to doubt
-    limit = look.config.monitor.node_silent_s
+    limit = look.silent_limit_s
     if agents:
         silent_s = min(seen.silent_s for seen in agents)
         if silent_s <= limit:

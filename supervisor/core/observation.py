@@ -14,6 +14,7 @@ from contract.copies.target import Kind
 from contract.exits import WorkerExit
 from contract.requests import Request
 from contract.states import JobState
+from supervisor.core.curve import CurveLook
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +52,17 @@ class JobLook:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointLook:
-    """The newest valid checkpoint of the lineage (shallow check)."""
+    """The newest valid checkpoint of the lineage (shallow check). `older`: steps of the valid ones before it, a few."""
 
     step: int
     attempt: int
     generation: int
     path: str
+    older: tuple[int, ...] = ()
+
+    def up_to(self, step: int) -> int | None:
+        """The newest step of a checkpoint that is not beyond this one."""
+        return next((found for found in (self.step, *self.older) if found <= step), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +77,8 @@ class Observation:
     (0 while it is not; time in the queue is no delay). `problems`: what could not be read, in words.
     `claim_job`: job that owns the attempt, "" before the claim. `job_lines`: what Slurm wrote into the job's output
     about its end, read once the job is over. `used`: the highest attempt whose directory shows that it was handed in.
+    `curve`: what the run's metrics say of its pace and its numbers; None while there are too few.
+    `lag_s`: by how much (s) what other hosts write may be late here, as their beats show it.
     """
 
     attempt: int
@@ -96,6 +104,8 @@ class Observation:
     job_lines: tuple[str, ...] = ()
     used: int = 0
     copies: Mapping[Kind, Report] = field(default_factory=dict)  # what the copiers last said of themselves
+    curve: CurveLook | None = None
+    lag_s: float = 0.0
 
     @cached_property
     def workers(self) -> tuple[tuple[NodeSeen, WorkerBeat], ...]:

@@ -70,6 +70,18 @@ FIXES: Words = MappingProxyType(
             '检查学习率和这一步的数据；numerics.on_nan = "roll-back" 会自动回滚并跳过该数据段。',
             'Look at the learning rate and at this step\'s data; numerics.on_nan = "roll-back" goes back and jumps them by itself.',
         ),
+        "loss-spike": (
+            '检查学习率和这段数据；monitor.on_loss_spike = "rollback" 会自动回滚并跳过该数据段。',
+            'Look at the learning rate and this data; monitor.on_loss_spike = "rollback" goes back and jumps it by itself.',
+        ),
+        "loss-scale": (
+            "fp16 的梯度已难以表示：换用 bf16，或降低学习率后从检查点继续。",
+            "fp16 can hardly hold these gradients: use bf16, or a lower learning rate from a checkpoint.",
+        ),
+        "slow": (
+            "查看该节点的 GPU 频率、温度、网络和存储；ciuic dump RUN 可取现场。",
+            "Look at the node's GPU clocks, heat, network and storage; `ciuic dump RUN` takes evidence.",
+        ),
         "traceback": (
             "按异常信息修复程序，然后 ciuic resume。",
             "Fix the program as the exception says, then `ciuic resume`.",

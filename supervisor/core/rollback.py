@@ -1,14 +1,15 @@
-"""Numbers that are not finite: whether that is the end, and from where to go on when it is not."""
+"""Numbers that are wrong: whether that is the end, and from where to go on when it is not."""
 
 import re
 
 from contract.config import RunConfig
 from contract.events import Judged
 from contract.history import History
-from contract.states import Cause
+from contract.states import Cause, VerdictKind
 from supervisor.core.actions import SetBounds
 from supervisor.core.budget import Stop, stop_reason
 from supervisor.core.case import Case
+from supervisor.core.numbers import rule_for
 
 # As the trainer says it, at the end of its exception's text.
 _POSITIONS = re.compile(r"sampler positions \[(\d+), (\d+)\)")
@@ -31,6 +32,15 @@ _ENDS = {
 def stop_or_go(history: History, failure: Judged, config: RunConfig) -> Stop | None:
     """Why this failure ends the run; None when a restart is earned."""
     policy = config.supervisor
+    if failure.verdict == VerdictKind.DIVERGED:
+        rule = rule_for(Cause(failure.cause), config)
+        if rule == "stop":
+            return Stop(
+                en=f"the policy for {failure.cause} is to stop",
+                zh="策略要求出现此类异常即停止",
+            )
+        limit = max(policy.same_failure_limit, config.numerics.roll_back_limit)
+        return stop_reason(history, failure, policy.model_copy(update={"same_failure_limit": limit}))
     if failure.cause == Cause.NAN and window_of(failure) is not None:
         if config.numerics.on_nan in _ENDS:
             return _ENDS[config.numerics.on_nan]
@@ -44,7 +54,7 @@ def roll_back(case: Case, failure: Judged) -> tuple[SetBounds, ...]:
     """Before the restart: the newest checkpoint before the step, and its data jumped from now on. Once a failure."""
     window, history = jumped_window(failure, case.config), case.history
     if window is None:
-        return ()
+        return _only_back(case, failure)
     if any(start <= window[0] and window[1] <= end for start, end in history.skip_windows):
         return ()
     found = case.observation.checkpoint
@@ -59,9 +69,26 @@ def roll_back(case: Case, failure: Judged) -> tuple[SetBounds, ...]:
     )
 
 
+def _only_back(case: Case, failure: Judged) -> tuple[SetBounds, ...]:
+    """The program does not tell which data it was: go back before the step, and jump nothing."""
+    back = failure.verdict == VerdictKind.DIVERGED and case.history.max_step != failure.step
+    if not back:
+        return ()
+    return (
+        SetBounds(
+            min_step=case.history.min_step,
+            max_step=failure.step,
+            skip_windows=case.history.skip_windows,
+            reason=failure.reason,
+        ),
+    )
+
+
 def jumped_window(failure: Judged, config: RunConfig) -> tuple[int, int] | None:
     """The data that the restart after this failure leaves out; None where the policy or the failure names none."""
     rolls_back = failure.cause == Cause.NAN and config.numerics.on_nan == "roll-back"
+    if failure.verdict == VerdictKind.DIVERGED:
+        rolls_back = rule_for(Cause(failure.cause), config) == "rollback"
     return window_of(failure) if rolls_back else None
 
 

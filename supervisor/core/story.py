@@ -7,7 +7,7 @@ from typing import Any
 
 from contract import events as ev
 from supervisor.core import failure_words
-from supervisor.core.phrases import STATES, word
+from supervisor.core.phrases import CAUSES, STATES, word
 
 Teller = Callable[[Any, str], str]
 
@@ -135,6 +135,17 @@ def _evidence(body: ev.EvidenceKept, language: str) -> str:
     return "\n".join([head, *(f"    {line}" for line in lines if line)])
 
 
+def _noticed(body: ev.Noticed, language: str) -> str:
+    return _say(
+        language, f"注意到：{failure_words.sentence(body, 'zh')}", f"noticed {body.verdict}: {body.reason}"
+    )
+
+
+def _notice_over(body: ev.NoticeOver, language: str) -> str:
+    cause = word(CAUSES, body.cause, language)
+    return _say(language, f"{cause}：已恢复正常，第 {body.step} 步", f"{cause} is over: {body.reason}")
+
+
 def _recovered(body: ev.Recovered, language: str) -> str:
     return _say(
         language,
@@ -206,6 +217,8 @@ _TELLERS: Mapping[type[ev.Body], Teller] = MappingProxyType(
         ev.GenerationResumed: _resumed,
         ev.Judged: _judged,
         ev.EvidenceKept: _evidence,
+        ev.Noticed: _noticed,
+        ev.NoticeOver: _notice_over,
         ev.Recovered: _recovered,
         ev.CheckpointSeen: _saved,
         ev.StateChanged: _state,

@@ -6,7 +6,6 @@ from dataclasses import fields, is_dataclass
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from contract.beat import WorkerBeat
 from contract.states import Phase
 from supervisor.core.observation import Observation
 
@@ -31,7 +30,7 @@ def _build(kind: Any, value: Any) -> Any:
     if is_dataclass(kind):
         hints = get_type_hints(kind)
         known = {item.name for item in fields(kind)} & set(value)
-        return kind(**{name: _field(kind, name, hints[name], value[name]) for name in known})  # type: ignore[operator]
+        return kind(**{name: _field(hints[name], value[name]) for name in known})  # type: ignore[operator]
     if kind is Phase:
         return Phase[value.upper()] if isinstance(value, str) else Phase.of(value)
     if isinstance(kind, type) and kind not in {str, int, float, bool}:
@@ -39,8 +38,8 @@ def _build(kind: Any, value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def _field(owner: Any, name: str, kind: Any, value: Any) -> Any:
-    if value is None and owner is WorkerBeat and name == "loss":
+def _field(kind: Any, value: Any) -> Any:
+    if value is None and kind is float:
         return math.nan  # JSON has no NaN
     return _build(kind, value)
 

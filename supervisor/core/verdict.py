@@ -14,8 +14,11 @@ FAILURES = frozenset(
         VerdictKind.REFUSED,
         VerdictKind.ENDED,
         VerdictKind.SAVED,
+        VerdictKind.TOO_SLOW,
+        VerdictKind.DIVERGED,
     }
 )
+NOTICES = frozenset({VerdictKind.SLOW, VerdictKind.DIVERGING})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,3 +47,13 @@ class Verdict:
     def failed(self) -> bool:
         """Whether the generation is over and an answer is due. What a person ordered (a pause) is no failure."""
         return self.kind in FAILURES and self.cause is not Cause.NONE
+
+    @property
+    def told(self) -> bool:
+        """Whether training goes on and people should know something about it."""
+        return self.kind in NOTICES
+
+    @property
+    def trains(self) -> bool:
+        """Whether the run does its work."""
+        return self.kind is VerdictKind.HEALTHY or self.told

@@ -1,5 +1,7 @@
 """The fold: what the journal's events add up to."""
 
+from dataclasses import fields
+
 from contract import events as ev
 from contract.history import History, fold
 from contract.states import RunState
@@ -116,8 +118,8 @@ def test_every_kind_survives_the_round_trip_and_folds() -> None:
     }  # fmt: skip
     for kind in ev.KINDS.values():
         values = {}
-        for name, annotation in kind.__annotations__.items():
-            values[name] = samples.get(annotation, () if "tuple" in str(annotation) else {})
+        for item in fields(kind):
+            values[item.name] = samples.get(item.type, () if "tuple" in str(item.type) else {})
         event = ev.Event(seq=1, time=1.0, epoch=1, body=kind(**values))
         assert ev.decode(ev.encode(event)) == event
         fold([event], History())

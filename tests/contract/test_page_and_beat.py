@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,39 @@ def test_thirty_two_workers_fit_and_too_long_notes_give_way() -> None:
     assert found is not None
     assert found.workers == workers or all(math.isnan(worker.loss) for worker in found.workers)
     assert found.notes == ("beat: health and notes did not fit",)
+
+
+def test_a_page_tells_where_the_time_went(tmp_path: Path) -> None:
+    page = WorkerPage.create(tmp_path / "page", rank=0)
+    page.started()
+    for step in range(3):
+        page.mark(step=step, phase=Phase.DATA)
+        time.sleep(0.02)
+        page.waited(5_000_000)
+        page.mark(step=step, phase=Phase.FORWARD)
+        page.enter(Phase.SAVE)
+        time.sleep(0.01)
+    page.mark(step=3, phase=Phase.DATA)
+    spent = page.read().spent
+    assert set(spent) == {"data", "forward", "backward", "optimizer", "wait"}
+    assert 0.045 <= spent["data"] < 1.0
+    assert spent["wait"] == pytest.approx(0.015)
+    assert spent["forward"] < 0.01
+    assert spent["backward"] == 0.0
+
+
+def test_progress_fits_a_beat_when_times_do_not() -> None:
+    spent = {"data": 0.12345, "forward": 0.12345, "backward": 0.12345, "optimizer": 0.12345, "wait": 0.12345}
+    workers = tuple(
+        WorkerBeat(rank=rank, local_rank=rank, pid=rank, step=9, spent=spent) for rank in range(28)
+    )
+    seen = decode(encode(beat_of(workers)))
+    assert seen is not None
+    assert [worker.step for worker in seen.workers] == [9] * 28
+    few = decode(encode(beat_of(workers[:8])))
+    assert few is not None
+    assert few.workers[0].spent == spent
+
+
+def beat_of(workers: tuple[WorkerBeat, ...]) -> Beat:
+    return Beat(node="n", attempt=1, generation=1, sequence=1, phase=AgentPhase.RUNNING, workers=workers)

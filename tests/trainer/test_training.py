@@ -3,8 +3,10 @@
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -157,3 +159,31 @@ def test_alone_from_a_recipe(bench, tmp_path):
         )
         record = json.loads((target / f"attempts/0001/resume-g{generation:04d}.json").read_text())
         assert record["step"] == (generation - 1) * 2
+
+
+def test_the_pages_tell_who_keeps_the_others_waiting(bench):
+    """Rank 1 is stopped and let go again and again, as a device that throttles: it works long, rank 0 waits long."""
+    run = bench(
+        run={"steps": 100_000},
+        data={"evaluate_interval_steps": 0},
+        checkpoint={"interval_steps": 100_000},
+        model={"layers": 4, "hidden_size": 64},
+        batch={"global_batch_size": 32, "micro_batch_size": 4, "sequence_length": 64},
+    )
+    generation = run.start()
+    generation.until(lambda page: page.step >= 3)
+    before = [page.read() for page in generation.pages]
+    while generation.pages[0].read().step < before[0].step + 12:
+        generation.signal(signal.SIGSTOP, [1])
+        time.sleep(0.03)
+        generation.signal(signal.SIGCONT, [1])
+        time.sleep(0.01)
+    after = [page.read() for page in generation.pages]
+    generation.signal(signal.SIGTERM)
+    generation.codes()
+    spent = [
+        {phase: late.spent[phase] - early.spent[phase] for phase in late.spent}
+        for early, late in zip(before, after, strict=True)
+    ]
+    assert spent[1]["data"] + spent[1]["forward"] > 1.5 * (spent[0]["data"] + spent[0]["forward"]), spent
+    assert spent[0]["wait"] > spent[1]["wait"], spent

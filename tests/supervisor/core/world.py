@@ -15,6 +15,8 @@ from contract.history import History, apply
 from contract.requests import Request, RequestKind
 from contract.states import AgentPhase, ControlPhase, JobState, Phase, RunState, VerdictKind
 from supervisor.core import actions as do
+from supervisor.core import notices
+from supervisor.core.curve import Curve, Row
 from supervisor.core.decide import decide
 from supervisor.core.judge import judge
 from supervisor.core.keeping import carried_out
@@ -94,6 +96,15 @@ class World:
     go: dict[int, tuple[str, ...]] = field(default_factory=dict)
     resumes: dict[tuple[int, int], int] = field(default_factory=dict)
     checkpoint: tuple[int, int, int] | None = None
+    saved: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # step → checkpoint of the lineage
+    curve: Curve = field(default_factory=Curve)
+    pace: float = 1.0  # seconds a step
+    spent: dict[int, dict[str, float]] = field(
+        default_factory=dict
+    )  # rank → its time in each phase of a step
+    poison: range = range(0)  # sampler positions whose data spoils the model
+    positions: dict[int, int] = field(default_factory=dict)  # step → position after it
+    spoiled: dict[int, bool] = field(default_factory=dict)  # step → whether the weights are spoiled after it
     exits: dict[tuple[int, int], list[WorkerExit]] = field(default_factory=dict)
     requests: dict[str, Request] = field(default_factory=dict)
     queue_silent: bool = False
@@ -192,8 +203,14 @@ class World:
 
     def resume(self, attempt: int, generation: int) -> int:
         """Where this generation resumes; recorded once."""
-        step = self.checkpoint[0] if self.checkpoint else 0
-        return self.resumes.setdefault((attempt, generation), step)
+        if (attempt, generation) not in self.resumes:
+            bound = self.history.max_step
+            steps = [step for step in self.saved if bound < 0 or step <= bound]
+            step = max(steps, default=0)
+            self.saved = {known: found for known, found in self.saved.items() if known <= step}
+            self.checkpoint = self.saved.get(step)
+            self.resumes[attempt, generation] = step
+        return self.resumes[attempt, generation]
 
     def _members(self, job: Job, generation: int) -> tuple[str, ...]:
         if generation == 1:
@@ -252,6 +269,7 @@ class World:
             node.worker.step += 1
             node.worker.idle = 0.0
         step, generation = members[0].worker.step, members[0].generation
+        self._learn(job, generation, step)
         if self.usr1 or step % SAVE_EVERY == 0 or step >= self.config.run.steps:
             self._write_checkpoint(job, step, generation)
         over = step >= self.config.run.steps
@@ -261,8 +279,28 @@ class World:
                 node.done_code = 0 if over else 75
             self.usr1 = False
 
+    def _learn(self, job: Job, generation: int, step: int) -> None:
+        """What the step did to the weights, and its line in the metrics."""
+        start = self.positions.get(step - 1, 0)
+        for window in self.history.skip_windows:
+            start = window[1] if window[0] <= start < window[1] else start
+        self.positions[step] = start + 4
+        self.spoiled[step] = self.spoiled.get(step - 1, False) or start in self.poison
+        row = Row(
+            attempt=job.attempt,
+            generation=generation,
+            step=step,
+            loss=(9.0 if self.spoiled[step] else 2.0) + 0.01 * (step % 5),
+            norm=1.0 + 0.1 * (step % 3),
+            seconds=self.pace + 0.01 * (step % 7),
+            tokens=4096.0,
+            start=start,
+            end=start + 4,
+        )
+        self.curve.add(row)
+
     def _write_checkpoint(self, job: Job, step: int, generation: int) -> None:
-        self.checkpoint = (step, job.attempt, generation)
+        self.saved[step] = self.checkpoint = (step, job.attempt, generation)
 
     def _exit(self, job: Job, node: Node, code: int, kind: str = "", text: str = "") -> None:
         worker = node.worker
@@ -348,7 +386,8 @@ class World:
         checkpoint = None
         if self.checkpoint:
             step, by, start = self.checkpoint
-            checkpoint = CheckpointLook(step=step, attempt=by, generation=start, path="c")
+            older = tuple(sorted(set(self.saved) - {step}, reverse=True)[:4])
+            checkpoint = CheckpointLook(step=step, attempt=by, generation=start, path="c", older=older)
         return Observation(
             attempt=attempt,
             generation=generation,
@@ -363,6 +402,9 @@ class World:
             checkpoint=checkpoint,
             requests=tuple(self.requests.values()),
             usual={"backward": 0.5},
+            curve=self.curve.look(
+                slow_s=self.config.monitor.slow_s, sigma=self.config.monitor.spike_sigma, least_scale=1.0
+            ),
             watched_s=self.now - self._since,
             running_s=self.now - self._running_since if self._running_since else 0.0,
         )
@@ -422,6 +464,7 @@ class World:
             idle_s=worker.idle,
             exit_code=worker.code,
             exit_age_s=self.now - worker.ended_at if worker.code is not None else 0.0,
+            spent=self.spent.get(worker.rank, {}),
         )
 
     @property
@@ -441,8 +484,12 @@ class World:
             asked = order.kind == OrderKind.DUMP and order.id not in self.history.dumps
             if asked and carried_out(observation, self.config, order.id):
                 self.append(ev.EvidenceKept(attempt=1, generation=1, path="p", order=order.id, nodes=("n0",)))
+        for body in notices.over(self.history, observation, self.config):
+            self.append(body)
         verdict = judge(observation, self.history, self.config, self.wall)
         if verdict.failed and not self._judged(observation):
+            self.append(judgement(observation, verdict))
+        if notices.is_new(self.history, verdict):
             self.append(judgement(observation, verdict))
         found = recovered(self.history, observation, self.wall)
         if found is not None:
