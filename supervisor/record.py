@@ -11,6 +11,7 @@ from supervisor.core.observation import NodeSeen, Observation
 from supervisor.core.verdict import Verdict
 
 NODES = 24
+OTHERS = 4  # of the nodes, so many that have nothing to do with the verdict: absence shows against them
 EXITS = 64
 WORKERS = 16
 
@@ -40,16 +41,28 @@ def bounded(observation: Observation, verdict: Verdict) -> dict[str, Any]:
     """The observation as JSON: the nodes and exits nearest to the verdict, and how many there were."""
     nodes = sorted(observation.nodes, key=lambda seen: _distance(seen, verdict))
     exits = sorted(observation.exits, key=lambda item: (item.rank not in verdict.suspects, item.ended_s))
+    kept = nodes if len(nodes) <= NODES else nodes[: NODES - OTHERS] + nodes[-OTHERS:]
     small = replace(
         observation,
-        nodes=tuple(_trimmed(seen, verdict) for seen in nodes[:NODES]),
+        nodes=tuple(_trimmed(seen, verdict) for seen in kept),
         exits=tuple(exits[:EXITS]),
         requests=(),
         copies={},
     )
+    small = replace(
+        small,
+        unlisted_ends=len(_ended(observation)) - len(_ended(small)),
+        unlisted_beating=max(0, len(nodes) - NODES),
+    )
     value = plain(small)
     assert isinstance(value, dict)
     return value | {"nodes_in_all": len(nodes), "exits_in_all": len(exits)}
+
+
+def _ended(observation: Observation) -> set[int]:
+    """Ranks whose end is told, by a record or by a beat."""
+    beaten = {worker.rank for _, worker in observation.workers if worker.exit_code is not None}
+    return beaten | {item.rank for item in observation.exits if not item.ordered}
 
 
 def _distance(seen: NodeSeen, verdict: Verdict) -> tuple[bool, bool, str]:

@@ -22,13 +22,20 @@ class Replayed:
 
     @property
     def same(self) -> bool:
-        """Kind, cause, step and suspects agree; the sentence may have changed since."""
+        """Kind, cause, step and suspects agree; the sentence may have changed since.
+
+        An observation that was shortened for the journal does not hold every suspect: those that it holds must agree.
+        """
         recorded, again = self.recorded, self.again
-        return (recorded.verdict, recorded.cause, recorded.step, recorded.suspects) == (
+        kept = recorded.observation
+        shortened = kept.get("nodes_in_all", 0) > len(kept.get("nodes", ()))
+        suspects = recorded.suspects == again.suspects or (
+            shortened and bool(again.suspects) and set(again.suspects) <= set(recorded.suspects)
+        )
+        return suspects and (recorded.verdict, recorded.cause, recorded.step) == (
             again.kind.value,
             again.cause.value,
             again.step,
-            again.suspects,
         )
 
     def facts(self) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from supervisor.core.job_words import slurms_own
 from supervisor.core.observation import JobLook, NodeSeen, Observation
 
 T = TypeVar("T")
+_STALL_S = 5.0  # no node of the run has beaten for so long
 _TAIL = 16_384  # bytes of a job's output that may explain its end
 
 
@@ -49,10 +50,12 @@ class Observer:
         self._resumes = ResumeReader(run)
         self._curves = CurveReader(run)
         self._lag = BeatLag(run.path)
+        self._lag_s = 0.0
         self._at = (0, 0)
         self._since = 0.0
         self._running_since: float | None = None
         self._looked_at: float | None = None
+        self._beaten_at: float | None = None  # when any node's beat moved last
         self._problems: list[str] = []
         self._job_words: dict[Path, tuple[str, ...]] = {}
 
@@ -69,6 +72,7 @@ class Observer:
         claim = self._try(lambda: read_claim(self._run, attempt), None)
         nothing: dict[tuple[int, int], int] = {}
         resumes = self._try(lambda: self._resumes.look(attempt), nothing)
+        self._lag_s = self._lag.seconds(config.monitor.beat_s, now)
         nodes = self._nodes(place, attempt, now, local=config.job.executor == "local")
         return Observation(
             attempt=attempt,
@@ -88,7 +92,7 @@ class Observer:
             used=self._try(lambda: highest_used(self._run), 0),
             usual=dict(self._learned()),
             curve=self._try(lambda: self._curves.look((attempt, generation), config), None),
-            lag_s=self._lag.seconds(config.monitor.beat_s, now),
+            lag_s=self._lag_s,
             watched_s=now - self._since,
             running_s=0.0 if self._running_since is None else now - self._running_since,
             problems=tuple(self._problems),
@@ -137,6 +141,15 @@ class Observer:
             self._lag.forget_moves()
         self._at, self._looked_at = at, now
 
+    def _mind_the_stall(self, now: float) -> None:
+        """A beat has moved. When none had for a while, the file system stood still, and with it whoever reads or saves.
+
+        The first beats after that tell of standstills that explain themselves: watching begins again.
+        """
+        if self._beaten_at is not None and now - self._beaten_at > _STALL_S + self._lag_s:
+            self._since = now
+        self._beaten_at = now
+
     def _mind_the_job(self, state: JobState, now: float) -> None:
         if state is JobState.RUNNING:
             self._running_since = now if self._running_since is None else self._running_since
@@ -167,6 +180,7 @@ class Observer:
         if beat is not None and (pulse.beat is None or _moved(pulse.beat, beat)):
             self._learn(beat)
             self._lag.moved(name, now)
+            self._mind_the_stall(now)
             pulse.beat, pulse.moved_at = beat, now
         return NodeSeen(node=name, beat=pulse.beat, silent_s=now - pulse.moved_at, alive=alive)
 

@@ -54,7 +54,7 @@ def judge_ends(look: Look) -> Verdict | None:
             return None
         return None if _unsettled(look, failed) else _crashed(look, failed)
     saved = [item for item in found if item.code == ExitCode.SAVED]
-    if look.expected and len(found) == look.expected:
+    if look.expected and len(found) + look.observation.unlisted_ends == look.expected:
         return _saved(look, found) if saved else _completed(found)
     return None
 
@@ -131,7 +131,8 @@ def _unsettled(look: Look, failed: list[End]) -> bool:
     settle_s = look.fresh_s + look.config.monitor.beat_s
     # Eyes that have just opened cannot tell yet whose beat stands still, however long ago the victims died.
     known_s = min(max(item.age_s or 0.0 for item in failed), look.observation.watched_s)
-    return len(failed) < look.expected and known_s < settle_s
+    all_failed = len(failed) + look.observation.unlisted_ends >= look.expected
+    return not all_failed and known_s < settle_s
 
 
 def _left(seen: NodeSeen) -> bool:

@@ -22,7 +22,8 @@ _Pair = tuple[NodeSeen, WorkerBeat]
 def judge_hang(look: Look) -> Verdict | None:
     """Only the rank furthest behind can hang a run: all others wait for it, and their standing still is no sign."""
     # A node whose beat is late may hide the rank that is behind.
-    if any(not look.is_fresh(seen) for seen in look.member_nodes):
+    there = [seen for seen in look.member_nodes if not _left(seen)]
+    if any(not look.is_fresh(seen) for seen in there):
         return None
     live = look.live_workers
     if not live or not look.measurable:
@@ -49,10 +50,15 @@ def judge_hang(look: Look) -> Verdict | None:
         return None
     if still <= limit.seconds and worker.idle_s <= limit.ceiling_s:
         return None
-    if any(_may_explain(seen, worker, look.config.monitor.beat_s) for seen in look.member_nodes):
+    if any(_may_explain(seen, worker, look.config.monitor.beat_s) for seen in there):
         return None  # the rules for nodes decide as soon as its silence is long enough, or its beat is back
     everywhere = len(live) > 1 and len(suspects) == len(live)
     return _hung(look, suspects[:_NAMED], worker, limit, everywhere=everywhere)
+
+
+def _left(seen: NodeSeen) -> bool:
+    """Whether the agent has said that it leaves: it hides no rank."""
+    return seen.beat is not None and seen.beat.done_code is not None
 
 
 def _may_explain(seen: NodeSeen, worker: WorkerBeat, beat_s: float) -> bool:

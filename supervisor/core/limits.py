@@ -76,9 +76,14 @@ def limit_for(
 
 
 def _usual(phase: Phase, usual: Mapping[str, float]) -> float | None:
-    """Phases of a step share one value: in which of them the ranks wait for each other is chance."""
+    """Phases of a step share one value: in which of them the ranks wait for each other is chance.
+
+    But a stall of the storage that once held up the data must not make us patient with a computation for good.
+    """
     if phase.in_step:
-        return max((usual[item.word] for item in Phase if item.in_step and item.word in usual), default=None)
+        known = {item: usual[item.word] for item in Phase if item.in_step and item.word in usual}
+        computing = [seconds for item, seconds in known.items() if item is not Phase.DATA]
+        return max(computing if computing and phase is not Phase.DATA else known.values(), default=None)
     return usual.get(phase.word) if phase in _STORAGE else None
 
 

@@ -160,12 +160,10 @@ def is_fresh(seen: NodeSeen, observation: Observation, config: RunConfig) -> boo
 
 
 def job_over(observation: Observation, config: RunConfig) -> bool:
-    """Whether nothing of the job is left. GONE is no word but the lack of one: agents seen alive contradict it."""
+    """Whether nothing of the job is left. GONE is no word but the lack of one: agents that beat contradict it."""
     state = observation.job.state
     if state is JobState.GONE:
-        return not any(
-            seen.alive is True and is_fresh(seen, observation, config) for seen in observation.nodes
-        )
+        return not any(is_fresh(seen, observation, config) for seen in observation.nodes)
     return state.ended
 
 

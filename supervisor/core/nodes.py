@@ -155,7 +155,7 @@ def judge_start(look: Look) -> Verdict | None:
             look, tuple(seen.node for seen in _unready(look)), Cause.LAUNCH, "did not get ready", limit
         )
     if not look.members:
-        there = len(look.beating)
+        there = len(look.beating) + look.observation.unlisted_beating
         if there < look.config.job.nodes:
             what = f"{there} of {look.config.job.nodes} agents appeared"
             return _hung(Cause.LAUNCH, what, look, limit)

@@ -78,7 +78,8 @@ class Observation:
     `claim_job`: job that owns the attempt, "" before the claim. `job_lines`: what Slurm wrote into the job's output
     about its end, read once the job is over. `used`: the highest attempt whose directory shows that it was handed in.
     `curve`: what the run's metrics say of its pace and its numbers; None while there are too few.
-    `lag_s`: by how much (s) what other hosts write may be late here, as their beats show it.
+    `lag_s`: by how much (s) what other hosts write may be late here, as their beats show it. `unlisted_ends`,
+    `unlisted_beating`: ends of workers and agents that beat, which a shortened observation has left out.
     """
 
     attempt: int
@@ -106,6 +107,8 @@ class Observation:
     copies: Mapping[Kind, Report] = field(default_factory=dict)  # what the copiers last said of themselves
     curve: CurveLook | None = None
     lag_s: float = 0.0
+    unlisted_ends: int = 0
+    unlisted_beating: int = 0
 
     @cached_property
     def workers(self) -> tuple[tuple[NodeSeen, WorkerBeat], ...]:

@@ -199,7 +199,8 @@ def test_saved_for_a_pause_is_no_failure() -> None:
     ],
 )
 def test_the_job_ended(state: JobState, kind: str, cause: str) -> None:
-    verdict = look(seen(job=job(state)))
+    quiet = (node(0, silent_s=9.0), node(1, silent_s=9.0))
+    verdict = look(seen(*quiet, job=job(state)))
     assert (verdict.kind, verdict.cause) == (kind, cause)
     # Its end kills the workers: their signals do not hide it.
     nodes = (
@@ -230,6 +231,7 @@ def test_an_end_that_we_asked_for_is_no_failure() -> None:
 def test_gone_is_contradicted_by_agents_that_live() -> None:
     nodes = (node(0, alive=True), node(1, alive=True))
     assert look(seen(*nodes, job=job(JobState.GONE))).kind is VerdictKind.HEALTHY
+    assert look(seen(job=job(JobState.GONE))).kind is VerdictKind.HEALTHY  # another host: they beat
 
 
 def test_a_job_in_the_queue_is_pending_however_long() -> None:

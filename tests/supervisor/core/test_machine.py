@@ -9,6 +9,7 @@ from contract import events as ev
 from contract.requests import RequestKind
 from contract.states import JobState, RunState
 from supervisor.core.status import status
+from supervisor.replay import replay
 from tests.supervisor.core.world import World, small_config
 
 NUMBERS = st.integers(0, 3)
@@ -139,6 +140,7 @@ class Runs(RuleBasedStateMachine):
         assert not world.requests
         assert world.most_jobs <= 1
         assert world.submitted_after_end == 0
+        assert [item for item in replay(world.journal, world.config) if not item.same] == []
         if state is RunState.COMPLETED:
             assert world.checkpoint is not None
             assert world.checkpoint[0] == world.config.run.steps

@@ -2,6 +2,10 @@
 
 A file has `config` (over the small one of these tests), `now`, `history` (events with their time as `at`),
 `observation`, and `expect`: `verdict`, `reason` (a part of it), `suspects` and `actions`, one line each.
+
+A file with a `base` (of tests/scenarios/bases) says only what is different: more `config` and `history`, and `looks`, one
+after the other. `see` is what has changed since the last look: a node's name or `all` stands for its part of the
+observation, with `worker` for its worker. What the actions did stays done.
 """
 
 import json
@@ -15,15 +19,17 @@ from contract.control import Control, Order
 from contract.history import History, apply
 from contract.states import ControlPhase, JobState
 from supervisor.core import actions as do
+from supervisor.core import notices
 from supervisor.core.decide import decide
 from supervisor.core.judge import judge
 from supervisor.core.observation import JobLook, Observation
 from supervisor.core.recovery import news, recovered
 from supervisor.core.unpack import observation_from
-from supervisor.record import judgement
+from supervisor.record import judgement, plain
 from tests.supervisor.core.world import small_config
 
-FILES = sorted((Path(__file__).parents[2] / "scenarios").glob("*.json"))
+PLACE = Path(__file__).parents[2] / "scenarios"
+FILES = sorted(PLACE.glob("*.json"))
 
 
 def one_line(action: do.Action) -> str:  # noqa: PLR0911 - one line an action
@@ -38,6 +44,9 @@ def one_line(action: do.Action) -> str:  # noqa: PLR0911 - one line an action
             return f"go {action.attempt}.{action.generation} at {action.master}:{action.port}"
         case do.TakeEvidence():
             return f"evidence {action.order}"
+        case do.SetBounds():
+            jumped = "".join(f" without {start}-{end}" for start, end in action.skip_windows)
+            return f"bounds {action.min_step}..{action.max_step}{jumped}"
         case do.SaveAndLeave():
             return f"save {action.attempt}"
         case do.Cancel():
@@ -60,22 +69,28 @@ class Scenario:
         self.now = value["now"]
         self.observation = observation_from(value["observation"])
         self.history = History()
-        self.seq = 0
+        self.seq, self.epoch = 0, 1
         for item in value["history"]:
             kind = ev.KINDS[item["kind"]]
-            body = kind(**{key: tupled(part) for key, part in item.items() if key not in {"at", "kind"}})
-            self.add(body, item["at"])
+            fields = {key: tupled(part) for key, part in item.items() if key not in {"at", "kind", "epoch"}}
+            self.epoch = item.get("epoch", 1)
+            self.add(kind(**fields), item["at"])
+        self.epoch = max(item.get("epoch", 1) for item in value["history"])
 
     def add(self, body: ev.Body, at: float | None = None) -> None:
         self.seq += 1
-        event = ev.Event(seq=self.seq, time=self.now if at is None else at, epoch=1, body=body)
+        event = ev.Event(seq=self.seq, time=self.now if at is None else at, epoch=self.epoch, body=body)
         self.history = apply(self.history, event)
 
     def tick(self):
         for body in news(self.history, self.observation):
             self.add(body)
+        for body in notices.over(self.history, self.observation, self.config):
+            self.add(body)
         verdict = judge(self.observation, self.history, self.config, self.now)
         if verdict.failed and not self.known_failure():
+            self.add(judgement(self.observation, verdict))
+        if notices.is_new(self.history, verdict):
             self.add(judgement(self.observation, verdict))
         found = recovered(self.history, self.observation, self.now)
         if found is not None:
@@ -121,6 +136,8 @@ class Scenario:
                 self.observation = replace(
                     self.observation, control=replace(self.observation.control, orders=kept)
                 )
+            case do.SetBounds():
+                self.add(ev.BoundsSet(**vars(action)))
             case do.SaveAndLeave():
                 self.told(ControlPhase.SAVE, self.observation.generation, self.observation.members)
             case do.Cancel():
@@ -159,24 +176,60 @@ def tupled(value):
     return tuple(tupled(item) for item in value) if isinstance(value, list) else value
 
 
+def merged(old, new):
+    """`new` over `old`, table by table."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return new
+    return {**old, **{key: merged(old.get(key), value) for key, value in new.items()}}
+
+
+def changed(observation: Observation, see: dict) -> Observation:
+    """The observation with what this look sees otherwise."""
+    value = plain(observation)
+    names = {item["node"] for item in value["nodes"]}
+    value = merged(value, {key: part for key, part in see.items() if key not in {*names, "all"}})
+    for item in value["nodes"]:
+        for part in (see.get("all", {}), see.get(item["node"], {})):
+            new = merged(item, {key: inner for key, inner in part.items() if key != "worker"})
+            if part.get("worker"):
+                new["beat"]["workers"] = [merged(new["beat"]["workers"][0], part["worker"])]
+            item.update(new)
+    return observation_from(value)
+
+
+def whole(value: dict) -> dict:
+    """A file that says everything: `base` and its differences put together."""
+    if "base" not in value:
+        return {**value, "looks": [{"expect": value["expect"]}]}
+    base = json.loads((PLACE / "bases" / f"{value['base']}.json").read_text())
+    more = value.get("history", [])
+    config = merged(base["config"], value.get("config", {}))
+    return {**base, **value, "config": config, "history": base["history"] + more}
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_scenario(path: Path) -> None:
-    value = json.loads(path.read_text())
-    scenario, expect = Scenario(value), value["expect"]
-    verdict, actions = scenario.tick()
-    found = {
-        "verdict": verdict.kind,
-        "cause": verdict.cause,
-        "suspects": list(verdict.suspects),
-        "actions": [one_line(action) for action in actions],
-    }
-    assert found == {key: expect[key] for key in found}
-    assert expect["reason"] in verdict.reason
-    for action in actions:
-        scenario.done(action)
-    again = [one_line(action) for action in scenario.tick()[1] if not isinstance(action, do.Wait)]
-    assert again == expect.get("then", [])
+    value = whole(json.loads(path.read_text()))
+    scenario = Scenario(value)
+    for number, look in enumerate(value["looks"], start=1):
+        scenario.now += look.get("after_s", 0.0)
+        scenario.observation = changed(scenario.observation, look.get("see", {}))
+        verdict, actions = scenario.tick()
+        found = {
+            "verdict": verdict.kind,
+            "cause": verdict.cause,
+            "suspects": list(verdict.suspects),
+            "actions": [one_line(action) for action in actions if not isinstance(action, do.Wait)],
+        }
+        expect = {"cause": "none", "suspects": [], "actions": [], "reason": "", **look["expect"]}
+        expect["actions"] = [line for line in expect["actions"] if line != "wait"]
+        assert found == {key: expect[key] for key in found}, f"look {number}: {verdict.reason}"
+        assert expect["reason"] in verdict.reason, f"look {number}"
+        for action in actions:
+            scenario.done(action)
+        again = [one_line(action) for action in scenario.tick()[1] if not isinstance(action, do.Wait)]
+        assert again == expect.get("then", []), f"look {number}, on an unchanged world"
 
 
 def test_there_are_scenarios() -> None:
-    assert len(FILES) >= 30
+    assert len(FILES) >= 60
