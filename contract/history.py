@@ -317,8 +317,19 @@ def _recovered(history: History, body: ev.Recovered, at: float) -> History:
 
 def _checkpoint_seen(history: History, body: ev.CheckpointSeen, at: float) -> History:
     del at
-    kept = tuple(item for item in history.failures if item.verdict.step > body.step)
+    kept = tuple(item for item in history.failures if not _is_past(body, item.verdict))
     return replace(history, newest_checkpoint=body, failures=kept, min_step=max(history.min_step, 1))
+
+
+def _is_past(saved: ev.CheckpointSeen, failure: ev.Judged) -> bool:
+    """Whether this checkpoint proves that the run has got beyond the failure.
+
+    Numbers that went wrong are seen some steps later, and the generation may save until it is ended: as wrong.
+    """
+    seen = failure.limits.get("seen")
+    first = seen + 1 if isinstance(seen, int) else failure.step
+    later = (saved.attempt, saved.generation) > (failure.attempt, failure.generation)
+    return saved.step >= first and (later or seen is None)
 
 
 def _state_changed(history: History, body: ev.StateChanged, at: float) -> History:

@@ -81,8 +81,8 @@ def restart_at(history: History, failure: Judged, failed_at: float, policy: Supe
 
     Two runs that failed together do not start together: each failure has its own share, always the same.
     """
-    if failure.verdict == VerdictKind.SAVED:
-        return now  # planned: nothing has failed
+    if failure.verdict in {VerdictKind.SAVED, VerdictKind.DIVERGED, VerdictKind.TOO_SLOW}:
+        return now  # planned, or it trains until it is ended: nothing is gained by waiting
     before = len(history.failures) - 1
     place = f"{history.run} {failure.attempt} {failure.generation}"
     wait = jittered(backoff(before, policy.backoff_s, policy.backoff_max_s), place)

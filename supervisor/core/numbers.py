@@ -103,6 +103,7 @@ def _verdict(look: Look, cause: Cause, what: str, numbers: Numbers, rule: str) -
         limits={
             "what": what,
             "rule": rule,
+            "seen": max(observation.step, last_good),
             "by_norm": numbers.by_norm,
             "value": numbers.norm if numbers.by_norm else numbers.loss,
             "usual": numbers.norm_usual if numbers.by_norm else numbers.loss_usual,

@@ -219,7 +219,7 @@ def test_data_that_spikes_wherever_it_is_taken_stops_the_run() -> None:
     world.poison = range(world.positions[max(world.positions)], 10_000_000)
     pass_time(world, 300)
     assert world.history.state is RunState.FAILED
-    assert len(events_of(world, ev.BoundsSet)) <= 3
+    assert len(events_of(world, ev.BoundsSet)) == 2
     assert "loss-spike" in world.history.reason
 
 
