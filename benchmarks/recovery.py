@@ -2,6 +2,7 @@
 
     python -P benchmarks/recovery.py              # 10 tries a case; rewrites the table in docs/benchmarks.md
     python -P benchmarks/recovery.py --tries 2 --no-write
+    python -P benchmarks/recovery.py --nvrx VENV  # beside ft_launcher too: VENV has `pip install nvidia-resiliency-ext`
 
 The fault is a signal to rank 1 from outside. The clock runs from the signal until the metrics file of a later
 generation holds its first row; both launchers are watched through the same file, so neither is favoured.
@@ -25,7 +26,9 @@ from pathlib import Path
 
 from contract.beat import read_beat
 from contract.config import dump, load
+from contract.events import Judged
 from contract.evidence import read_evidence
+from contract.journal import JournalReader
 from contract.layout import Root, RunDir, parse_metrics_name
 from contract.manifest import directories, examine
 
@@ -34,6 +37,10 @@ RECIPE = HERE / "configs" / "tiny-local.toml"
 DOCUMENT = HERE / "docs" / "benchmarks.md"
 MARKS = ("<!-- recovery: made by benchmarks/recovery.py -->", "<!-- /recovery -->")
 GIVE_UP_S = 60.0
+TIMEOUTS = (
+    "Without a supervisor a hang ends when a collective times out: by default after 1,800 s in torch with Gloo, "
+    "600 s with NCCL and in DeepSpeed."
+)
 SETTINGS = ("run.steps=100000", "checkpoint.interval_steps=5", "data.evaluate_interval_steps=0")
 
 
@@ -48,6 +55,7 @@ class Case:
     seconds: list[float] = field(default_factory=list)
     tries: int = 0
     looked: list[float] = field(default_factory=list)
+    detected: list[float] = field(default_factory=list)  # fault to verdict, where a journal tells
 
 
 def wait(condition: Callable[[], object], seconds: float) -> bool:
@@ -147,6 +155,8 @@ def ciuic_cases(
                 subprocess.run([*command, "cancel", run.run_id, "--root", str(root)], check=False, cwd=HERE)
                 supervisor.terminate()
                 supervisor.wait(30)
+        told = [event.body for event in JournalReader(run.journal).new() if type(event.body) is Judged]
+        case.detected = [body.detected_s for body in told]
         found.append(case)
     return found
 
@@ -180,27 +190,48 @@ def worker_pid(run: RunDir, rank: int) -> int:
 # torchrun
 
 
-def torchrun_case(tries: int, scratch: Path) -> Case:
-    """`torchrun --max-restarts`, launched afresh whenever it gave up; its workers resume from the newest checkpoint."""
-    case = Case(name="torchrun --max-restarts, SIGKILL")
+def torchrun(tries: int) -> list[str]:
+    """`torchrun --max-restarts`: its workers resume from the newest checkpoint."""
+    return [
+        sys.executable, "-P", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+        f"--max-restarts={tries}", "-m", "trainer",
+    ]  # fmt: skip
+
+
+def ft_launcher(venv: Path, tries: int) -> list[str]:
+    """`ft_launcher` of nvidia-resiliency-ext from its own environment; workers are ours and send it a heartbeat a step.
+
+    Its limits are given the values that ciuic uses here: 60 s until the first step, then 8 s; looked at each second.
+    """
+    packages = next((venv / "lib").glob("python3*/site-packages"))
+    return [
+        str(venv / "bin" / "ft_launcher"), "--nnodes=1", "--nproc-per-node=2", "--rdzv-backend=c10d",
+        "--rdzv-endpoint=127.0.0.1:0", f"--max-restarts={tries}", "--monitor-interval=0.1",
+        "--ignore-missing-fault-tol-cfg", "--ft-workload-check-interval=1", "--ft-initial-rank-heartbeat-timeout=60",
+        "--ft-rank-heartbeat-timeout=8", "--no-python", sys.executable, "-P",
+        str(HERE / "benchmarks" / "ft_worker.py"), str(packages),
+    ]  # fmt: skip
+
+
+def peer_case(name: str, command: list[str], number: signal.Signals, tries: int, scratch: Path) -> Case:
+    """A launcher that restarts its workers itself, launched afresh whenever it gave up."""
+    case = Case(name=name)
     recipe = scratch / "recipe.toml"
     write_recipe(recipe)
-    for number in range(1, 2 * tries + 1):
+    short = f"{Path(command[0]).name}-{number.name}"
+    for launch in range(1, 2 * tries + 1):
         if case.tries >= tries:
             break
-        run = RunDir(path=scratch / f"torchrun-{number}")
-        with (scratch / f"torchrun-{number}.log").open("wb") as log:
+        run = RunDir(path=scratch / f"{short}-{launch}")
+        with (scratch / f"{short}-{launch}.log").open("wb") as log:
             launcher = subprocess.Popen(
-                [
-                    sys.executable, "-P", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
-                    f"--max-restarts={tries}", "-m", "trainer", "--config", str(recipe), "--run-dir", str(run.path),
-                ],
+                [*command, "--config", str(recipe), "--run-dir", str(run.path)],
                 stdout=log, stderr=log, cwd=scratch, start_new_session=True,
                 env={**os.environ, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", **extensions()},
             )  # fmt: skip
             try:
                 victim = partial(child_with_rank, launcher.pid, 1)
-                while case.tries < tries and hit(case, run, victim, signal.SIGKILL, launcher):
+                while case.tries < tries and hit(case, run, victim, number, launcher):
                     pass
             finally:
                 end_tree(launcher)
@@ -244,6 +275,17 @@ def end_tree(launcher: subprocess.Popen[bytes]) -> None:
     launcher.wait(30)
 
 
+def peers(nvrx: Path | None, tries: int) -> list[tuple[str, list[str], signal.Signals]]:
+    """(case, command, fault) of the launchers that stand beside ours."""
+    found = [("torchrun --max-restarts, SIGKILL", torchrun(tries), signal.SIGKILL)]
+    if nvrx is not None:
+        command = ft_launcher(nvrx.resolve(), tries)
+        found += [
+            (f"ft_launcher, {number.name}", command, number) for number in (signal.SIGKILL, signal.SIGSTOP)
+        ]
+    return found
+
+
 # the table
 
 
@@ -258,18 +300,19 @@ def table(cases: list[Case], tries: int) -> str:
     lines = [
         made_by,
         "",
-        "| case | recovered | median | fastest | slowest | against torchrun |",
-        "|---|---|---|---|---|---|",
+        "| case | recovered | fault to verdict | median | fastest | slowest | against torchrun |",
+        "|---|---|---|---|---|---|---|",
     ]
     for case in cases:
         counted = f"{len(case.seconds)} of {case.tries}"
         if not case.seconds:
-            lines.append(f"| {case.name} | {counted} | – | – | – | – |")
+            lines.append(f"| {case.name} | {counted} | – | – | – | – | – |")
             continue
         middle = statistics.median(case.seconds)
+        seen = f"{statistics.median(case.detected):.1f} s" if case.detected else "–"
         ratio = f"{middle / base:.2f}" if base and "SIGKILL" in case.name else "–"
         lines.append(
-            f"| {case.name} | {counted} | {middle:.2f} s | {min(case.seconds):.2f} s | {max(case.seconds):.2f} s | {ratio} |"
+            f"| {case.name} | {counted} | {seen} | {middle:.2f} s | {min(case.seconds):.2f} s | {max(case.seconds):.2f} s | {ratio} |"
         )
     looked = [seconds for case in cases for seconds in case.looked]
     if looked:
@@ -278,6 +321,10 @@ def table(cases: list[Case], tries: int) -> str:
             "",
             f"Of a recovery from SIGSTOP, keeping the evidence takes {took:.2f} s (median of {len(looked)}).",
         ]
+    lines += [
+        "",
+        TIMEOUTS,
+    ]
     return "\n".join(lines)
 
 
@@ -301,6 +348,7 @@ def main() -> int:
     parser.add_argument("--tries", type=int, default=10)
     parser.add_argument("--only", default="", help="only cases whose name contains this")
     parser.add_argument("--no-write", action="store_true", help="print the table, leave the document alone")
+    parser.add_argument("--nvrx", type=Path, help="environment with nvidia-resiliency-ext: adds ft_launcher")
     options = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="ciuic-recovery-"))
     cases = (
@@ -311,8 +359,9 @@ def main() -> int:
     chosen = tuple(case for case in cases if options.only in case[0])
     try:
         found = ciuic_cases(options.tries, scratch, chosen)
-        if options.only in "torchrun --max-restarts, SIGKILL":
-            found.append(torchrun_case(options.tries, scratch))
+        for name, command, number in peers(options.nvrx, options.tries):
+            if options.only in name:
+                found.append(peer_case(name, command, number, options.tries, scratch))
     finally:
         print(f"logs: {scratch}")
     text = table(found, options.tries)
