@@ -5,12 +5,17 @@ from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Prepare data for the training program.")
+from trainer.commands_fit import fit
+
+app = typer.Typer(no_args_is_help=True, help="Prepare data, measure what fits.")
 
 
 @app.callback()
 def trainer() -> None:
-    """Prepare data for the training program."""
+    """Prepare data, measure what fits."""
+
+
+app.command("fit")(fit)
 
 
 @app.command("prepare-data")

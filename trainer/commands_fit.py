@@ -1,0 +1,110 @@
+"""`ciuic trainer fit`. Imports no torch: trials run in processes of their own."""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from contract.states import ExitCode
+
+if TYPE_CHECKING:
+    from contract.config import RunConfig
+    from trainer.batch.fit import Trial
+
+
+def fit(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Recipe in TOML.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one value; repeatable."),
+    ] = None,
+    most: Annotated[int, typer.Option("--max", min=1, help="Try no larger micro-batch.")] = 1024,
+    memory_gib: Annotated[
+        float,
+        typer.Option(min=0, help="Without GPUs: memory of one rank; 0 takes its share of what is free."),
+    ] = 0,
+    anew: Annotated[bool, typer.Option("--anew", help="Measure even if an earlier answer is kept.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the trials as JSON.")] = False,
+) -> None:
+    """Find the largest micro-batch that fits on this node, by real steps of the run's own model."""
+    from contract import config as configuration
+    from trainer.batch import fit as fitting
+
+    try:
+        wanted = configuration.load(config, overrides or ())
+    except configuration.ConfigError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(ExitCode.CONFIG) from error
+    if wanted.job.command:
+        typer.echo("fit: [job] command runs another program; only ciuic's own trainer can be tried", err=True)
+        raise typer.Exit(ExitCode.CONFIG)
+    memory = int(memory_gib * (1 << 30)) or fitting.free_memory(wanted)
+    path = fitting.cache_file(wanted, memory)
+    known = [] if anew else fitting.kept(path)
+    try:
+        trials = _tried(wanted, known, most, memory, quiet=json_output)
+    except fitting.FitError as error:
+        typer.echo(f"fit: {error}", err=True)
+        raise typer.Exit(1) from error
+    fitting.keep(path, trials)
+    best = fitting.largest(trials)
+    if json_output:
+        lines = [
+            {"micro_batch": t.micro_batch, "fits": t.fits, "peak": t.peak, "tokens_per_s": t.tokens_per_s}
+            for t in trials
+        ]
+        typer.echo(json.dumps({"version": 1, "micro_batch": best, "trials": lines}))
+    else:
+        typer.echo(_advice(wanted, trials, best))
+    if not best:
+        raise typer.Exit(1)
+
+
+def _tried(
+    wanted: "RunConfig", known: "list[Trial]", most: int, memory: int, *, quiet: bool
+) -> "list[Trial]":
+    from trainer.batch import fit as fitting
+
+    with tempfile.TemporaryDirectory() as directory:
+        recipe = fitting.resolved(wanted, Path(directory))
+
+        def attempt(size: int) -> "Trial":
+            trial = fitting.try_size(recipe, wanted, size, memory)
+            if not quiet:
+                typer.echo(_line(trial))
+            return trial
+
+        for trial in [] if quiet else known:
+            typer.echo(f"{_line(trial)} (measured before; --anew repeats it)")
+        return fitting.search(most, attempt, known)
+
+
+def _line(trial: "Trial") -> str:
+    if not trial.fits:
+        return f"micro-batch {trial.micro_batch:5d}: out of memory"
+    return (
+        f"micro-batch {trial.micro_batch:5d}: fits, {trial.peak / (1 << 30):.2f} GiB at the peak, "
+        f"{trial.tokens_per_s:,.0f} tokens/s"
+    )
+
+
+def _advice(wanted: "RunConfig", trials: "list[Trial]", best: int) -> str:
+    if not best:
+        return (
+            "Not even one sample fits. Shorter [batch] sequence_length, a higher [deepspeed] zero_stage or "
+            "offload_optimizer = true need less memory."
+        )
+    fits = [trial for trial in trials if trial.fits]
+    fastest = max(fits, key=lambda trial: trial.tokens_per_s)
+    lines = [f"The largest that fits: [batch] micro_batch_size = {best}"]
+    if fastest.tokens_per_s > 1.02 * next(t for t in fits if t.micro_batch == best).tokens_per_s:
+        lines.append(f"The fastest measured: micro_batch_size = {fastest.micro_batch}")
+    job = wanted.job
+    if job.nodes > 1:
+        lines.append(
+            f"Measured with the {job.ranks_per_node} ranks of one node; {job.nodes} nodes divide optimizer states "
+            "further, so a little more may fit."
+        )
+    return "\n".join(lines)
