@@ -94,3 +94,7 @@ class Job(Section):
 class Node(Section):
     interface: str = ""
     """Network interface for the process group, for example `ib0`; "" chooses (`ciuic tune --explain` says which and why)."""
+    metrics_port: Annotated[int, Field(ge=0, le=65_000)] = 0
+    """Port of the node agent's Prometheus metrics; 0 serves none. Local "nodes" count up from it."""
+    metrics_address: str = "127.0.0.1"
+    """Address that it listens on; 0.0.0.0 when the Prometheus server is on another machine."""

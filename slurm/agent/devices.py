@@ -70,6 +70,7 @@ def _device(nvml: Any, number: int) -> dict[str, Any]:
         "uuid": lambda: nvml.nvmlDeviceGetUUID(handle),
         "busy_percent": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
         "memory_used_mib": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used >> 20,
+        "memory_total_mib": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total >> 20,
         "celsius": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
         "ecc_uncorrected": lambda: nvml.nvmlDeviceGetTotalEccErrors(
             handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC

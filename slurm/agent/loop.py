@@ -31,6 +31,7 @@ from slurm.agent.environment import base_environment
 from slurm.agent.evidence import Evidence, Place
 from slurm.agent.identity import Identity
 from slurm.agent.launch import Launch, start_workers
+from slurm.agent.measuring import Measuring
 from slurm.agent.network import choose_link, hold_port
 from slurm.agent.news import News
 from slurm.agent.output import NodeLog
@@ -66,6 +67,7 @@ class Agent:
             wanted=config.node.interface,
             environment={**os.environ, **config.job.environment},
         )
+        self._measuring = Measuring(run, attempt, config, me, self._tell)
         self._news = News(run, attempt, local=me.local, tell=self._tell)
         self._crew = Crew(
             node=me.node,
@@ -102,6 +104,7 @@ class Agent:
                 self._clear(now)
             if self._leaving is not None and self._crew.over():
                 return self._left(self._leaving)
+            self._measuring.look(now)
             self._report(now)
             self._log.flush()
             self._sleep(wake, now)
@@ -340,6 +343,7 @@ class Agent:
         """The last words: they stay in the beat for whoever waits for us."""
         self._done = leave.code
         self._close_listener()
+        self._measuring.end()
         now = time.monotonic()
         self._report(now)
         self._reporter.write(self._crew.beats(now), self._crew.usual(), now)

@@ -13,6 +13,17 @@ def page_directory(run: RunDir, attempt: int, generation: int) -> Path:
     return _run_directory(run) / tag(attempt, generation)
 
 
+def pages_of(run: RunDir, attempt: int, node: str) -> list[tuple[int, Path]]:
+    """(local rank, page) of this node's workers in this attempt, of the newest generation that has any."""
+    found: dict[int, Path] = {}
+    for directory in sorted(_run_directory(run).glob(f"{tag(attempt, 0)[:-4]}*")):
+        for path in directory.glob(f"{node}-*"):
+            local_rank = path.name.removeprefix(f"{node}-")
+            if local_rank.isdecimal():
+                found[int(local_rank)] = path
+    return sorted(found.items())
+
+
 def make_page_directory(run: RunDir, attempt: int, generation: int) -> Path:
     """The directory for this generation's pages, closed to other users.
 

@@ -101,7 +101,7 @@ def _measured(config: RunConfig, limit: int) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as nowhere:
         worker = worker_from_environment(os.environ, Path(nowhere))
-        given = plan(config, ranks=worker.world_size)
+        given = plan(config, worker.run, ranks=worker.world_size)
         accelerator = wanted_accelerator(config)
         ranks = Ranks(worker, accelerator=accelerator, timeout_s=config.deepspeed.timeout_s, patience_s=60)
     if accelerator == "cpu" and limit:
