@@ -44,7 +44,7 @@ class Batch(Section):
     prometheus_utilization: str = "ciuic_gpu_utilization_ratio"
     """PromQL of the utilisation, 0 to 1, one series per device with the labels `node` and `gpu` (for DCGM's exporter:
     DCGM_FI_DEV_GPU_UTIL / 100 with relabelling)."""
-    prometheus_memory: str = "ciuic_gpu_memory_used_ratio"
+    prometheus_memory: str = "ciuic_gpu_memory_used_bytes / ciuic_gpu_memory_total_bytes"
     """PromQL of the share of memory in use, likewise."""
 
     def contradictions(self) -> list[str]:
