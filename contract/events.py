@@ -221,25 +221,40 @@ class RequestDone(Body):
 
 @dataclass(frozen=True, kw_only=True)
 class AlertQueued(Body):
-    """Into the outbox. `key` folds duplicates until recovery; `text` maps language → message."""
+    """Into the outbox. `key` folds duplicates until recovery; `text` maps language → message.
+
+    `receivers`: names of those it is for; () is nobody, "" (also what older versions wrote) the first one.
+    `answers`: severity of what this is the end of: whoever was told of that is told this too.
+    """
 
     id: str
     key: str
     severity: str
     title: Mapping[str, str]
     text: Mapping[str, str]
+    answers: str = ""
+    receivers: tuple[str, ...] = ("",)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlertTried(Body):
-    """Written before the message leaves; without an outcome after it, a repeat may be a duplicate."""
+    """Written before the message leaves; without an outcome after it, a repeat may be a duplicate.
+
+    `also`: alerts of this run that the message carries besides. `at`: when it left; the same in every journal whose
+    alerts it carries, so that it counts once (0: as written).
+    """
 
     id: str
+    receiver: str = ""
+    also: tuple[str, ...] = ()
+    at: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlertDelivered(Body):
     id: str
+    receiver: str = ""
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,6 +265,24 @@ class AlertFailed(Body):
     errcode: int
     reason: str
     permanent: bool
+    receiver: str = ""
+    also: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlertsAcknowledged(Body):
+    """A person knows: these keys are not told again until the run has made progress past the incident."""
+
+    by: str
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlertsSilenced(Body):
+    """A person wants to hear nothing of this run until then (UTC seconds); 0 ends it. What happens waits."""
+
+    by: str
+    until: float
 
 
 KINDS: Mapping[str, type[Body]] = {
@@ -277,6 +310,8 @@ KINDS: Mapping[str, type[Body]] = {
     "alert-tried": AlertTried,
     "alert-delivered": AlertDelivered,
     "alert-failed": AlertFailed,
+    "alerts-acknowledged": AlertsAcknowledged,
+    "alerts-silenced": AlertsSilenced,
 }
 _WORDS = {kind: word for word, kind in KINDS.items()}
 _ENVELOPE = ("v", "seq", "time", "epoch", "kind")

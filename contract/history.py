@@ -8,7 +8,8 @@ from typing import Any
 from contract import events as ev
 from contract.states import RunState
 
-_KEPT_ALERTS = 200
+_KEPT_ALERTS = 200  # for each receiver
+_KEPT_TRIES = 100
 _KEPT_DUMPS = 20
 
 
@@ -87,10 +88,11 @@ class Notice:
 
 @dataclass(frozen=True, kw_only=True)
 class AlertState:
-    """One message in the outbox."""
+    """One alert in the outbox, on its way to one receiver."""
 
     alert: ev.AlertQueued
     queued_at: float
+    receiver: str = ""
     tries: int = 0
     unanswered: bool = False  # tried, and no outcome recorded: a repeat may be a duplicate
     tried_at: float | None = None
@@ -126,9 +128,19 @@ class History:
     max_step: int = -1
     skip_windows: tuple[tuple[int, int], ...] = ()
     requests: Mapping[str, ev.RequestTaken] = field(default_factory=dict)  # taken, not done
-    outbox: Mapping[str, AlertState] = field(default_factory=dict)  # not delivered yet
+    outbox: Mapping[str, AlertState] = field(default_factory=dict)  # not delivered yet; see box_key
     open_keys: frozenset[str] = frozenset()  # alerts said since the last recovery
-    sent_at: tuple[float, ...] = ()  # times of the newest tries, for the rate budget
+    incident_keys: frozenset[str] = (
+        frozenset()
+    )  # failures said since the last recovery that led to a checkpoint
+    acknowledged: ev.AlertsAcknowledged | None = None  # of this incident
+    acknowledged_at: float = 0.0
+    silenced_until: float = 0.0
+    silenced_by: str = ""
+    digests: Mapping[str, tuple[str, float]] = field(
+        default_factory=dict
+    )  # receiver → its newest day, and when
+    sent_at: tuple[tuple[str, float], ...] = ()  # receiver and time of the newest tries, for the rate budget
     alerts_sent: int = 0
     alerts_failed: int = 0
     faults: tuple[ev.Recovered, ...] = ()
@@ -318,6 +330,8 @@ def _recovered(history: History, body: ev.Recovered, at: float) -> History:
 def _checkpoint_seen(history: History, body: ev.CheckpointSeen, at: float) -> History:
     del at
     kept = tuple(item for item in history.failures if not _is_past(body, item.verdict))
+    if history.open_failure is None:  # recovered, and a checkpoint since: the incident is over
+        history = _incident_over(history)
     return replace(history, newest_checkpoint=body, failures=kept, min_step=max(history.min_step, 1))
 
 
@@ -336,8 +350,12 @@ def _state_changed(history: History, body: ev.StateChanged, at: float) -> Histor
     words = {state.value: state for state in RunState}
     history = replace(history, state=words.get(body.state, RunState.UNKNOWN), reason=body.reason, state_at=at)
     if history.state is RunState.PENDING:  # resumed by a person: a new budget, and alerts speak again
-        history = replace(history, failures=(), notices={}, open_keys=frozenset())
+        history = replace(_incident_over(history), failures=(), notices={}, open_keys=frozenset())
     return history
+
+
+def _incident_over(history: History) -> History:
+    return replace(history, incident_keys=frozenset(), acknowledged=None, acknowledged_at=0.0)
 
 
 def _bounds_set(history: History, body: ev.BoundsSet, at: float) -> History:
@@ -355,54 +373,104 @@ def _request_done(history: History, body: ev.RequestDone, at: float) -> History:
     return replace(history, requests=_without(history.requests, body.id))
 
 
+def box_key(receiver: str, alert: str) -> str:
+    """Key of the outbox."""
+    return f"{receiver}/{alert}" if receiver else alert
+
+
 def _alert_queued(history: History, body: ev.AlertQueued, at: float) -> History:
-    outbox = {**history.outbox, body.id: AlertState(alert=body, queued_at=at)}
-    overflow = list(outbox)[:-_KEPT_ALERTS]
+    outbox = dict(history.outbox)
+    for receiver in body.receivers:
+        state = AlertState(alert=body, queued_at=at, receiver=receiver)
+        outbox[box_key(receiver, body.id)] = state
+    overflow = _overflow(outbox, body.receivers)
     for key in overflow:  # a robot that is down for days must not grow the journal's fold
         outbox.pop(key)
-    return replace(
+    incident = {body.key} if body.severity != "info" else set()
+    history = replace(
         history,
         outbox=outbox,
         open_keys=history.open_keys | {body.key},
+        incident_keys=history.incident_keys | incident,
         alerts_failed=history.alerts_failed + len(overflow),
     )
+    return _digest_queued(history, body, at) if body.key.startswith(DIGEST) else history
+
+
+DIGEST = "digest:"  # how the key of a daily digest begins; the day follows
+
+
+def _digest_queued(history: History, body: ev.AlertQueued, at: float) -> History:
+    day = body.key.removeprefix(DIGEST)
+    days = {**history.digests, **dict.fromkeys(body.receivers, (day, at))}
+    return replace(history, digests=days, open_keys=history.open_keys - {body.key})
+
+
+def _overflow(outbox: Mapping[str, AlertState], receivers: tuple[str, ...]) -> list[str]:
+    """What is given up: the oldest, and what needs a person last."""
+    found = []
+    for receiver in receivers:
+        mine = [key for key, state in outbox.items() if state.receiver == receiver]
+        if len(mine) > _KEPT_ALERTS:
+            mine.sort(key=lambda key: outbox[key].alert.severity == "critical")  # stable: the oldest first
+            found += mine[: len(mine) - _KEPT_ALERTS]
+    return found
 
 
 def _alert_tried(history: History, body: ev.AlertTried, at: float) -> History:
-    history = replace(history, sent_at=(*history.sent_at, at)[-20:])
-    return _on_alert(
-        history, body.id, lambda item: replace(item, tries=item.tries + 1, tried_at=at, unanswered=True)
+    sent = (*history.sent_at, (body.receiver, body.at or at))[-_KEPT_TRIES:]
+    history = replace(history, sent_at=sent)
+    return _on_alerts(
+        history, body, lambda item: replace(item, tries=item.tries + 1, tried_at=at, unanswered=True)
     )
 
 
 def _alert_delivered(history: History, body: ev.AlertDelivered, at: float) -> History:
     del at
-    if body.id not in history.outbox:
-        return history
-    return replace(history, outbox=_without(history.outbox, body.id), alerts_sent=history.alerts_sent + 1)
+    keys = _boxes(history, body)
+    return replace(
+        history, outbox=_without(history.outbox, *keys), alerts_sent=history.alerts_sent + len(keys)
+    )
 
 
 def _alert_failed(history: History, body: ev.AlertFailed, at: float) -> History:
     if body.permanent:
-        if body.id not in history.outbox:
-            return history
+        keys = _boxes(history, body)
         return replace(
-            history, outbox=_without(history.outbox, body.id), alerts_failed=history.alerts_failed + 1
+            history, outbox=_without(history.outbox, *keys), alerts_failed=history.alerts_failed + len(keys)
         )
-    return _on_alert(
+    return _on_alerts(
         history,
-        body.id,
+        body,
         lambda item: replace(item, tried_at=at, unanswered=False, errcode=body.errcode, failure=body.reason),
     )
 
 
-def _on_alert(history: History, key: str, change: Callable[[AlertState], AlertState]) -> History:
-    state = history.outbox.get(key)
-    return history if state is None else replace(history, outbox={**history.outbox, key: change(state)})
+def _acknowledged(history: History, body: ev.AlertsAcknowledged, at: float) -> History:
+    return replace(history, acknowledged=body, acknowledged_at=at)
 
 
-def _without(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in mapping.items() if name != key}
+def _silenced(history: History, body: ev.AlertsSilenced, at: float) -> History:
+    del at
+    return replace(history, silenced_until=body.until, silenced_by=body.by)
+
+
+_Outcome = ev.AlertTried | ev.AlertDelivered | ev.AlertFailed
+
+
+def _boxes(history: History, body: _Outcome) -> list[str]:
+    """Keys of what the event is about, as far as it is in the outbox."""
+    keys = (box_key(body.receiver, alert) for alert in (body.id, *body.also))
+    return [key for key in dict.fromkeys(keys) if key in history.outbox]
+
+
+def _on_alerts(history: History, body: _Outcome, change: Callable[[AlertState], AlertState]) -> History:
+    changed = {key: change(history.outbox[key]) for key in _boxes(history, body)}
+    return replace(history, outbox={**history.outbox, **changed})
+
+
+def _without(mapping: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {name: value for name, value in mapping.items() if name not in keys}
 
 
 _RULES: Mapping[type[ev.Body], Callable[[History, Any, float], History]] = MappingProxyType(
@@ -430,5 +498,7 @@ _RULES: Mapping[type[ev.Body], Callable[[History, Any, float], History]] = Mappi
         ev.AlertTried: _alert_tried,
         ev.AlertDelivered: _alert_delivered,
         ev.AlertFailed: _alert_failed,
+        ev.AlertsAcknowledged: _acknowledged,
+        ev.AlertsSilenced: _silenced,
     }
 )

@@ -17,7 +17,14 @@ class RequestKind(StrEnum):
     RESUME = "resume"
     CANCEL = "cancel"
     DUMP = "dump"
+    ACK = "ack"
+    SILENCE = "silence"
     UNKNOWN = "unknown"
+
+    @property
+    def only_told(self) -> bool:
+        """Whether it concerns what people are told, and not what is done with the run."""
+        return self in {RequestKind.ACK, RequestKind.SILENCE}
 
 
 @dataclass(frozen=True, kw_only=True)

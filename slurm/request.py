@@ -122,7 +122,7 @@ class Request:
 def build_request(run: RunDir, config: RunConfig, attempt: int, exclude: Sequence[str] = ()) -> Request:
     """The request for one attempt; `exclude` are nodes left out on evidence, on top of the config's."""
     job = config.job
-    secret = config.alerts.wecom.key_env
+    secrets = config.alerts.secrets
     mirror = CREDENTIALS if config.metadata.bucket[0] else ()  # a restore happens where the ranks are
     return Request(
         name=run.run_id,
@@ -139,6 +139,8 @@ def build_request(run: RunDir, config: RunConfig, attempt: int, exclude: Sequenc
         account=job.account,
         qos=job.qos,
         exclude=tuple(dict.fromkeys([*job.exclude, *exclude])),
-        export=tuple(name for name in dict.fromkeys([*EXPORTED, *mirror, *job.export]) if name != secret),
+        export=tuple(
+            name for name in dict.fromkeys([*EXPORTED, *mirror, *job.export]) if name not in secrets
+        ),
         sbatch=dict(job.sbatch),
     )

@@ -3,6 +3,7 @@
 import typer
 
 from supervisor import (
+    commands_alert,
     commands_demo,
     commands_diagnose,
     commands_export,
@@ -22,11 +23,14 @@ def mount(app: typer.Typer) -> None:
     app.command("diagnose")(commands_diagnose.diagnose)
     app.command("explain")(commands_show.explain)
     app.command("logs")(commands_show.logs)
+    app.command("alert-test")(commands_alert.alert_test)
     app.command("checkpoints")(commands_show.checkpoints)
     app.command("export")(commands_export.export)
     app.command("pause")(commands_operate.pause)
     app.command("resume")(commands_operate.resume)
     app.command("cancel")(commands_operate.cancel)
     app.command("dump")(commands_operate.dump)
+    app.command("ack")(commands_operate.ack)
+    app.command("silence")(commands_operate.silence)
     app.command("replay")(commands_replay.replay)
     app.command("simulate")(commands_simulate.simulate)

@@ -5,10 +5,12 @@ from typing import Annotated
 
 import typer
 
+from supervisor.options import Lang
+
 
 def demo(
     root: Annotated[Path, typer.Option(help="Where the demo's run directories go.")] = Path("runs/demo"),
-    lang: Annotated[str, typer.Option("--lang", help="zh or en; else CIUIC_LANG, else the locale's.")] = "",
+    lang: Lang = "",
 ) -> None:
     """Train a small model, kill one rank, freeze one, and see the run recover and finish."""
     from supervisor.demo.display import Display

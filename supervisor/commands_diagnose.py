@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from supervisor.options import Lang
+
 
 def diagnose(
     logs: Annotated[
@@ -14,7 +16,7 @@ def diagnose(
         ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Facts for programs.")] = False,
-    lang: Annotated[str, typer.Option("--lang", help="zh or en; else CIUIC_LANG, else the locale's.")] = "",
+    lang: Lang = "",
 ) -> None:
     """What killed this job: any launcher's logs, of one rank or of all."""
     from supervisor.diagnose.run import diagnose as run

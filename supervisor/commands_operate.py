@@ -1,5 +1,8 @@
-"""`ciuic pause`, `resume`, `cancel`, `dump`: a request to whoever supervises the run, and the wait for its outcome."""
+"""`ciuic pause`, `resume`, `cancel`, `dump`, `ack`, `silence`: a request to whoever supervises the run, and its outcome."""
 
+import re
+import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -35,7 +38,43 @@ def dump(run: Name, root: Where = None, wait: Patience = DUMP_WAIT_S) -> None:
     _ask(run, "dump", root, wait)
 
 
-def _ask(name: str, kind: str, root: Path | None, wait_s: float) -> None:
+def ack(run: Name, root: Where = None, wait: Patience = WAIT_S) -> None:
+    """Say that you know of the current incident: it is not told again until it is over."""
+    _ask(run, "ack", root, wait)
+
+
+def silence(
+    run: Name,
+    how_long: Annotated[
+        str, typer.Argument(metavar="FOR", help="As in 90s, 30m, 2h, 1d (at most 7d); 0 or off ends it.")
+    ],
+    root: Where = None,
+    wait: Patience = WAIT_S,
+) -> None:
+    """Hear nothing of this run for so long; what happens meanwhile is told afterwards in one message."""
+    seconds = _seconds(how_long)
+    until = time.time() + seconds if seconds else 0.0
+    _ask(run, "silence", root, wait, until=until)
+
+
+def _seconds(text: str) -> float:
+    """A length of time as people write it.
+
+    Raises:
+        typer.BadParameter: it is none, or too long.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", text.strip().lower())
+    if text.strip().lower() in {"0", "off"}:
+        return 0.0
+    if not found:
+        raise typer.BadParameter(f"{text!r} is no length of time: write 90s, 30m, 2h, 1d, or off")
+    seconds = float(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[found[2]]
+    if seconds > 7 * 86_400:
+        raise typer.BadParameter(f"{text!r} is longer than 7d")
+    return seconds
+
+
+def _ask(name: str, kind: str, root: Path | None, wait_s: float, **args: float) -> None:
     from contract.requests import RequestKind
     from supervisor.choose import NoSuchRunError, find_run, root_of
     from supervisor.operate import ask
@@ -43,10 +82,9 @@ def _ask(name: str, kind: str, root: Path | None, wait_s: float) -> None:
     place = root_of(root)
     try:
         found = find_run(place, name)
-        outcome = ask(
-            place, found, RequestKind(kind), wait_s=wait_s, say=lambda text: typer.echo(text, err=True)
-        )
-    except (NoSuchRunError, OSError) as error:
+        say = partial(typer.echo, err=True)
+        outcome = ask(place, found, RequestKind(kind), wait_s=wait_s, say=say, args=args)
+    except (NoSuchRunError, OSError, ValueError) as error:
         typer.echo(f"{kind}: {error}", err=True)
         raise typer.Exit(1) from None
     typer.echo(f"{found.run_id}: {outcome.text}")

@@ -8,6 +8,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from supervisor.options import Lang
+
 Name = Annotated[str, typer.Argument(metavar="RUN", help="Run id, or the beginning of one.")]
 MaybeName = Annotated[
     str, typer.Argument(metavar="[RUN]", help="Run id, or the beginning of one; none: all runs.")
@@ -16,7 +18,6 @@ Where = Annotated[
     Path | None, typer.Option("--root", help="Directory of the runs; else CIUIC_ROOT, else ./runs.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Facts for programs.")]
-Lang = Annotated[str, typer.Option("--lang", help="zh or en; else CIUIC_LANG, else the locale's.")]
 
 
 def status(run: MaybeName = "", root: Where = None, as_json: Json = False, lang: Lang = "") -> None:
@@ -47,12 +48,7 @@ def explain(run: Name, root: Where = None, as_json: Json = False, lang: Lang = "
     words = language(lang)
     lines = story(reading.events, "en" if as_json else words)  # what machines read stays English
     actions = decide(reading.history, reading.observation, reading.verdict, reading.config, now)
-    coming = [
-        f"{text(type(action).__name__, 'en' if as_json else words)}: {getattr(action, 'reason', '')}".rstrip(
-            ": "
-        )
-        for action in actions
-    ]
+    coming = _coming(actions, "en" if as_json else words, reading.history)
     if as_json:
         verdict = {
             "kind": reading.verdict.kind,
@@ -64,12 +60,43 @@ def explain(run: Name, root: Where = None, as_json: Json = False, lang: Lang = "
     for line in (*(text("damaged", words, what=what) for what in reading.history.damaged), *lines):
         typer.echo(line)
     history = reading.history
-    over = f"{history.state}: {history.reason}" if history.state.final else ""
-    typer.echo(text("now", words, text=over or f"{reading.verdict.kind}: {reading.verdict.reason}"))
+    typer.echo(text("now", words, text=_now(reading, words)))
     nothing = text("nothing", words)
     if history.state is RunState.FAILED:
         nothing = text("fix", words, ciuic=command_name(), run=reading.run.run_id)
     typer.echo(text("next", words, text="; ".join(coming) or nothing))
+
+
+def _now(reading: Any, lang: str) -> str:
+    """What it means now, in the reader's language."""
+    from supervisor.core.failure_words import sentence
+    from supervisor.core.reasons import chinese, failures_of
+    from supervisor.record import judgement
+    from supervisor.words import state_label
+
+    history, verdict = reading.history, reading.verdict
+    final = history.state.final
+    if lang != "zh":
+        return f"{history.state}: {history.reason}" if final else f"{verdict.kind}: {verdict.reason}"
+    if final:
+        return f"{state_label(history.state, lang)}：{chinese(history.reason, failures_of(history))}"
+    if verdict.failed:
+        return f"{verdict.kind}：{sentence(judgement(reading.observation, verdict), lang)}"
+    return f"{verdict.kind}：{chinese(verdict.reason, failures_of(history))}"
+
+
+def _coming(actions: Any, lang: str, history: Any) -> list[str]:
+    """What would be done, each with its reason."""
+    from supervisor.core.reasons import chinese, failures_of
+    from supervisor.words import text
+
+    failures = failures_of(history)
+    found = []
+    for action in actions:
+        name, reason = text(type(action).__name__, lang), getattr(action, "reason", "")
+        said = chinese(reason, failures) if lang == "zh" else reason
+        found.append(f"{name}{'：' if lang == 'zh' else ': '}{said}" if said else name)
+    return found
 
 
 def logs(

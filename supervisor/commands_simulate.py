@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from supervisor.options import Lang
+
 _LAW = "seconds, or a law as in lognormal:60,0.5 (median, sigma)"
 
 Config = Annotated[
@@ -47,7 +49,6 @@ Replicas = Annotated[int, typer.Option(min=1, max=1000, help="Repetitions with o
 Seed = Annotated[int, typer.Option(help="The same seed gives the same result.")]
 Sensitivity = Annotated[bool, typer.Option("--sensitivity", help="What one changed number does.")]
 Json = Annotated[bool, typer.Option("--json", help="Facts for programs.")]
-Lang = Annotated[str, typer.Option(help="zh or en; else CIUIC_LANG, else the locale's.")]
 
 
 def simulate(  # noqa: PLR0913, PLR0917 - an option each

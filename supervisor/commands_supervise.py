@@ -17,6 +17,9 @@ def supervise(
     takeover: Annotated[
         bool, typer.Option("--takeover", help="Take over from a supervisor on a host that cannot be reached.")
     ] = False,
+    ping_every: Annotated[
+        float, typer.Option("--ping-every", min=1, help="Seconds between two calls of CIUIC_PING_URL.")
+    ] = 60.0,
 ) -> None:
     """Watch over all runs under the root: see, restart, tell. Its end leaves the jobs alone."""
     from supervisor.adapters.leadership import RefusedError, take
@@ -32,5 +35,5 @@ def supervise(
     except (RefusedError, OSError) as error:
         typer.echo(f"supervise: {error}", err=True)
         raise typer.Exit(1) from None
-    code = Daemon(place, leadership, Options(once=once, until_done=until_done), say).run()
+    code = Daemon(place, leadership, Options(once=once, until_done=until_done, ping_s=ping_every), say).run()
     raise typer.Exit(code)

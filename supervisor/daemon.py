@@ -2,17 +2,18 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
+from contract.history import History
 from contract.layout import Root
-from supervisor.adapters.courier import Courier
 from supervisor.adapters.leadership import Leadership, OvertakenError
+from supervisor.adapters.ping import Ping
+from supervisor.adapters.post import TIMEOUT_S
 from supervisor.adapters.queues import Queues
 from supervisor.adapters.stop import StopSignal
 from supervisor.adapters.systemd import Notifier
-from supervisor.adapters.wecom import TIMEOUT_S
 from supervisor.choose import runs_under
 from supervisor.mail import Mail
 from supervisor.tick import Supervision, World
@@ -24,10 +25,14 @@ _ONCE_LIMIT_S = 120.0
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """`once`: one complete look at every run, what is due done, and out. `until_done`: out when all runs are final."""
+    """`once`: one complete look at every run, what is due done, and out. `until_done`: out when all runs are final.
+
+    `ping_s`: seconds between two signs of life, where CIUIC_PING_URL names somebody who waits for them.
+    """
 
     once: bool = False
     until_done: bool = False
+    ping_s: float = 60.0
 
 
 class Daemon:
@@ -40,10 +45,10 @@ class Daemon:
         self._leadership = leadership
         self._options = options
         self._notify = Notifier()
-        self._courier = Courier()
         self._runs: dict[str, Supervision] = {}
         self._discovered_at: float | None = None
-        self._world = make_world(leadership, self._courier, say)
+        self._ping = Ping(os.environ, options.ping_s, say)
+        self._world = make_world(leadership, say, lambda: [run.history for run in self._runs.values()])
 
     def run(self) -> int:
         """Until told to stop (0), or overtaken by another supervisor (1)."""
@@ -73,6 +78,7 @@ class Daemon:
             if time.monotonic() >= supervision.due_at and not stop.asked:
                 supervision.tick()
         active = sum(supervision.active for supervision in self._runs.values())
+        self._ping.beat(healthy=not any(supervision.broken for supervision in self._runs.values()))
         self._notify("READY=1", "WATCHDOG=1", f"STATUS={active} of {len(self._runs)} runs in care")
 
     def _discover(self) -> None:
@@ -95,25 +101,26 @@ class Daemon:
     def _finished(self, elapsed_s: float) -> bool:
         runs = self._runs.values()
         if self._options.once:
-            quiet = not self._courier.busy
+            quiet = not self._world.mail.busy
             return (quiet and all(supervision.looked for supervision in runs)) or elapsed_s > _ONCE_LIMIT_S
         if self._options.until_done:
-            return all(supervision.looked and not supervision.active for supervision in runs)
+            return all(supervision.looked and supervision.resting for supervision in runs)
         return False
 
     def _end(self) -> None:
         """Record what is still on its way, let go of every run. No job is touched."""
         self._notify("STOPPING=1")
-        self._courier.wait(TIMEOUT_S + 1)
+        self._world.mail.wait(TIMEOUT_S + 1)
         for supervision in self._runs.values():
-            supervision.collect_mail()
             supervision.release()
         self._world.say("ends; the jobs go on")
 
 
-def make_world(leadership: Leadership, courier: Courier, say: Callable[[str], None]) -> World:
+def make_world(
+    leadership: Leadership, say: Callable[[str], None], histories: Callable[[], Iterable[History]] = tuple
+) -> World:
     """What the supervisions of one process share."""
-    mail = Mail(courier, os.environ, say)
+    mail = Mail(os.environ, say)
     return World(
         leadership=leadership,
         queues=Queues(time.monotonic),
@@ -122,6 +129,7 @@ def make_world(leadership: Leadership, courier: Courier, say: Callable[[str], No
         clock=time.time,
         monotonic=time.monotonic,
         version=our_version(),
+        histories=histories,
     )
 
 

@@ -3,17 +3,21 @@
 import getpass
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from contract.events import Event, RequestDone
-from contract.files import lock_is_held
+from contract.files import FileLock, lock_is_held
 from contract.history import History, fold
 from contract.journal import JournalReader
 from contract.layout import Root, RunDir
-from contract.requests import Request, RequestKind, new_id, write_request
-from supervisor.adapters.courier import Courier
+from contract.requests import Request, RequestKind, new_id, read_requests, write_request
+from supervisor.adapters.act import answer
 from supervisor.adapters.leadership import Leadership, RefusedError, take
+from supervisor.adapters.post import TIMEOUT_S
+from supervisor.book import Book
+from supervisor.core.heard import heard
 from supervisor.daemon import make_world
 from supervisor.tick import Supervision
 
@@ -26,14 +30,22 @@ class Outcome:
     text: str
 
 
-def ask(root: Root, run: RunDir, kind: RequestKind, *, wait_s: float, say: Callable[[str], None]) -> Outcome:
+def ask(
+    root: Root,
+    run: RunDir,
+    kind: RequestKind,
+    *,
+    wait_s: float,
+    say: Callable[[str], None],
+    args: Mapping[str, Any] | None = None,
+) -> Outcome:
     """Write the request, and see to it that it is answered. Takes the locks when no supervisor holds them."""
     owner = run.path.stat().st_uid
     if owner != os.getuid():
         raise PermissionError(
             f"{run.run_id} belongs to uid {owner}, not to you; only its owner can {kind} it"
         )
-    request = Request(id=new_id(time.time()), kind=kind, by=getpass.getuser())
+    request = Request(id=new_id(time.time()), kind=kind, by=getpass.getuser(), args=args or {})
     write_request(run, request)
     watch = _Watch(run, request.id)
     deadline = time.monotonic() + wait_s
@@ -42,7 +54,9 @@ def ask(root: Root, run: RunDir, kind: RequestKind, *, wait_s: float, say: Calla
             return Outcome(ok=done.ok, text=done.outcome)
         if not lock_is_held(root.supervisor(owner).lock):
             leadership = _lead(root, say)
-            if leadership is not None:
+            if leadership is not None and kind.only_told:
+                _hear_ourselves(run, leadership, say)
+            elif leadership is not None:
                 return _ourselves(run, leadership, watch, deadline, say)
         time.sleep(_POLL_S)
     return Outcome(
@@ -58,13 +72,30 @@ def _lead(root: Root, say: Callable[[str], None]) -> Leadership | None:
         return None
 
 
+def _hear_ourselves(run: RunDir, leadership: Leadership, say: Callable[[str], None]) -> None:
+    """Answer what concerns the alerts, and leave everything else of the run alone."""
+    lock = FileLock(run.lock)
+    try:
+        if not lock.acquire(f"ciuic, pid {os.getpid()}, epoch {leadership.epoch}\n"):
+            return  # whoever holds it answers, or the next try does
+        book = Book(run, clock=time.time, epoch=leadership.epoch, guard=leadership.check)
+        try:
+            for action in heard(book.history, read_requests(run), time.time()):
+                answer(book, action, say)
+        finally:
+            book.close()
+    finally:
+        lock.release()
+        leadership.release()
+
+
 def _ourselves(
     run: RunDir, leadership: Leadership, watch: "_Watch", deadline: float, say: Callable[[str], None]
 ) -> Outcome:
     """Be the supervisor of this one run until the wish is carried out."""
     say("no supervisor is running; doing it from here")
-    courier = Courier()
-    supervision = Supervision(run, make_world(leadership, courier, say))
+    world = make_world(leadership, say)
+    supervision = Supervision(run, world)
     try:
         while time.monotonic() < deadline:
             leadership.check()
@@ -76,8 +107,7 @@ def _ourselves(
             time.sleep(max(_POLL_S, min(1.0, supervision.due_at - time.monotonic())))
         return Outcome(ok=False, text=f"still pending when the time was up. {watch.where}")
     finally:
-        courier.wait(6.0)
-        supervision.collect_mail()
+        world.mail.wait(TIMEOUT_S + 1)
         supervision.release()
         leadership.release()
 

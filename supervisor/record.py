@@ -48,6 +48,7 @@ def bounded(observation: Observation, verdict: Verdict) -> dict[str, Any]:
         exits=tuple(exits[:EXITS]),
         requests=(),
         copies={},
+        neighbours=(),  # no verdict rests on them
     )
     small = replace(
         small,

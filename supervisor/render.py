@@ -3,6 +3,7 @@
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ def show_runs(rows: Sequence[Facts], root: Path, holder: Holder | None, lang: st
     if not rows:
         console.print(text("none", lang, place=root))
     else:
-        titles = [text(key, lang) for key in ("run", "state", "step", "checkpoint", "alerts", "reason")]
+        titles = [text(key, lang) for key in ("run", "state", "step", "checkpoint", "alert-column", "reason")]
         ordered = sorted(rows, key=lambda row: (ORDER.index(row["state"]), row["run"]))
         _table(console, titles, [_run_cells(row, lang) for row in ordered])
     line = (
@@ -53,6 +54,8 @@ def show_run(facts: Facts, lang: str) -> None:
     alerts = facts["alerts"]
     counts = text("alert-counts", lang, **{key: alerts[key] for key in ("sent", "pending", "failed")})
     console.print(f"{text('alerts', lang)}: {counts}")
+    for line in _alert_notes(alerts, lang):
+        console.print(Text(line, style="yellow"))
     if alerts.get("problem"):
         console.print(Text(text("no-alerts", lang, why=alerts["problem"]), style="yellow"))
     titles = [text(key, lang) for key in ("attempt", "job", "nodes", "generations", "reason")]
@@ -111,8 +114,22 @@ def _run_cells(row: Facts, lang: str) -> list[Text]:
         Text(_step(row)),
         Text(_checkpoint(row)),
         Text("/".join(str(alerts.get(key, 0)) for key in ("sent", "pending", "failed"))),
-        Text(str(row["reason"])),
+        Text("; ".join([str(row["reason"]), *_alert_notes(alerts, lang)])),
     ]
+
+
+def _alert_notes(alerts: Facts, lang: str) -> list[str]:
+    """Who knows of the incident, who silenced the run."""
+    found = []
+    if known := alerts.get("acknowledged"):
+        found.append(text("acknowledged", lang, by=known["by"], at=_moment(known["at"])))
+    if quiet := alerts.get("silenced"):
+        found.append(text("silenced", lang, by=quiet["by"], until=_moment(quiet["until"])))
+    return found
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
 
 
 def _attempt_cells(item: Facts) -> list[Text]:

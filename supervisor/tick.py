@@ -5,7 +5,7 @@ Nothing that a decision needs lives here only: this object can be thrown away at
 
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from contract.config import RunConfig, read_resolved
 from contract.config.run import Metadata
 from contract.files import FileLock
 from contract.history import History, fold
-from contract.journal import JournalReader, JournalReplacedError
+from contract.journal import JournalReader
 from contract.layout import RunDir
 from contract.requests import remove_request
 from contract.states import JobState, RunState
@@ -26,11 +26,13 @@ from supervisor.adapters.queues import Queues, job_id_of, recorded_end
 from supervisor.adapters.rundir import Observer
 from supervisor.book import Book, journal_trouble
 from supervisor.core import actions as do
-from supervisor.core import alerts, copies, notices, recovery
+from supervisor.core import alerts, copies, notices, recovery, storm
 from supervisor.core.case import Case
 from supervisor.core.decide import decide
+from supervisor.core.digest import digests
 from supervisor.core.judge import judge
-from supervisor.core.observation import JobLook, Observation
+from supervisor.core.observation import JobLook, Neighbour, Observation
+from supervisor.core.outbox import addressed
 from supervisor.core.verdict import Verdict
 from supervisor.mail import Mail
 from supervisor.record import judgement
@@ -38,6 +40,7 @@ from supervisor.record import judgement
 _BACKOFF_MAX_S = 60.0
 _TELL_AFTER = 3  # rounds that broke in a row before people are told
 _CREATION_S = 5.0
+_DIGESTS_S = 2 * 86_400.0
 _CHECK_S = 1.0  # between two looks at a run that sleeps or is locked by somebody else
 
 
@@ -52,6 +55,7 @@ class World:
     clock: Callable[[], float]
     monotonic: Callable[[], float]
     version: str = ""
+    histories: Callable[[], Iterable[History]] = tuple  # of all its runs
 
 
 @dataclass(kw_only=True)
@@ -84,6 +88,22 @@ class Supervision:
         self._last_copies = LastCopies(run)
         self._broken = 0
         self._said = ""
+        self._config: RunConfig | None = None  # of a run that is over: read once
+
+    @property
+    def broken(self) -> bool:
+        """Whether the rounds of this run fail again and again."""
+        return self._broken >= _TELL_AFTER
+
+    @property
+    def resting(self) -> bool:
+        """Whether nothing is left to do for now, but perhaps to tell what is held back by quiet hours or a silence."""
+        active = self._active
+        if active is None:
+            return True
+        history = active.book.history
+        held = self._world.mail.held(active.book, active.config.alerts.receivers, self._world.clock())
+        return _ended(history) and held and not active.copying
 
     @property
     def history(self) -> History:
@@ -114,19 +134,11 @@ class Supervision:
         self._reader = JournalReader(self.run.journal)
         self._history = fold(self._reader.new())  # not the book's: the file may have been replaced
         self._active.copiers.close()
+        self._world.mail.leave(self.run.run_id)
         self._active.book.close()
         self._active.lock.release()
         self._active = None
         self._world.queues.forget(self.run)
-
-    def collect_mail(self) -> None:
-        """Record the outcome of a message that was in flight (before the end of the process)."""
-        if self._active is None:
-            return
-        try:
-            self._world.mail.collect(self._active.book, self._active.config.alerts.wecom)
-        except JournalReplacedError as error:  # at the end of the process: the other runs come next
-            self._say(str(error))
 
     def _round(self) -> None:
         if self._active is None:
@@ -137,7 +149,7 @@ class Supervision:
         active = self._active
         self.due_at = self._world.monotonic() + active.config.supervisor.tick_s
         self._look_and_act(active)
-        self._world.mail.deliver(active.book, active.config.alerts.wecom, self._world.clock())
+        self._world.mail.deliver(active.book, active.config.alerts.receivers, self._world.clock())
         if self._settled(active):
             self._say_once("left alone from now on")
             self.release()
@@ -177,8 +189,8 @@ class Supervision:
             say=self._say,
         )
         book.append(ev.SupervisorStarted(host=os.uname().nodename, pid=os.getpid(), version=world.version))
-        world.mail.remember(config.alerts.wecom, book.history.sent_at)
-        copiers = Copiers(self.run, world.leadership.epoch, config.alerts.wecom.key_env, self._say)
+        world.mail.join(book, config.alerts.receivers)
+        copiers = Copiers(self.run, world.leadership.epoch, config.alerts.secrets, self._say)
         return _Active(
             lock=lock, config=config, book=book, observer=Observer(self.run), hands=hands, copiers=copiers
         )
@@ -200,11 +212,21 @@ class Supervision:
             return True
         if _over(history):
             recent = 0 <= self._world.clock() - history.state_at < copies.LINGER_S
-            return recent and self._last_copies.missing()
+            return (recent and self._last_copies.missing()) or self._digest_waits(history)
         watched = read_resolved(self.run.config).metadata.watched
         if not watched:
             self._say_once("its labels switch the supervisor off: left alone")
         return watched
+
+    def _digest_waits(self, history: History) -> bool:
+        """Whether a run that is over still belongs into a daily digest."""
+        now = self._world.clock()
+        if not history.state.final or now - history.state_at > _DIGESTS_S:
+            return False
+        if self._config is None:
+            self._config = read_resolved(self.run.config)
+        nothing = Observation(attempt=0, generation=0, job=JobLook(state=JobState.UNKNOWN))
+        return bool(digests(history, nothing, self._config, now))
 
     def _settled(self, active: _Active) -> bool:
         history = active.book.history
@@ -240,6 +262,8 @@ class Supervision:
         config = _wished(active.config, book.history, observation)
         # Read afresh: what was just journalled must not lie in the future of the decision.
         for action in decide(book.history, observation, verdict, config, self._world.clock()):
+            if isinstance(action, do.Wait) and action.reason.startswith(storm.HELD):
+                self._say_once(f"{storm.HELD}: this restart waits for its turn")
             if active.complete or _harmless(action):
                 active.hands.carry_out(action)
         self._copy(active, observation, verdict)
@@ -275,7 +299,15 @@ class Supervision:
         for request in observation.requests:
             if request.id in active.book.answered:  # answered before a crash that kept us from removing it
                 remove_request(self.run, request.id)
-        return replace(observation, requests=open_requests)
+        return replace(observation, requests=open_requests, neighbours=self._neighbours(history))
+
+    def _neighbours(self, history: History) -> tuple[Neighbour, ...]:
+        """The other runs that have failed, as long as this one has something to restart."""
+        if history.open_failure is None:
+            return ()
+        now = self._world.clock()
+        found = (storm.neighbour(item, now) for item in self._world.histories() if item.run != history.run)
+        return tuple(item for item in found if item is not None)
 
     # --- words
 
@@ -309,7 +341,7 @@ class Supervision:
         try:
             alert = alerts.broken(active.book.history, what)
             if alert is not None:
-                active.book.append(alert)
+                active.book.append(replace(alert, receivers=addressed(alert, active.config.alerts.receivers)))
         except OvertakenError:
             raise
         except Exception as error:  # what broke the round may break this too
@@ -329,16 +361,21 @@ def _wished(config: RunConfig, history: History, observation: Observation) -> Ru
     resuming = (
         history.state is RunState.PENDING and history.newest is not None and history.newest.ended is not None
     )
-    if config.metadata.watched or not (observation.requests or resuming):
+    asked = any(not request.kind.only_told for request in observation.requests)
+    if config.metadata.watched or not (asked or resuming):
         return config
     return config.model_copy(update={"metadata": Metadata()})
 
 
 def _over(history: History) -> bool:
     """Final, nothing of it runs, and everything was told."""
+    return _ended(history) and not history.outbox
+
+
+def _ended(history: History) -> bool:
     newest = history.newest
     ended = newest is None or newest.ended is not None or newest.submitted_at is None
-    return history.state.final and ended and not history.outbox
+    return history.state.final and ended
 
 
 def _harmless(action: do.Action) -> bool:

@@ -69,6 +69,12 @@ TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "{sent} sent, {pending} pending, {failed} failed",
             "已发 {sent}，待发 {pending}，失败 {failed}",
         ),
+        "alert-column": ("alerts sent/pending/failed", "告警 已发/待发/失败"),
+        "acknowledged": (
+            "Acknowledged by {by} at {at}: not told again until it is over",
+            "{by} 已于 {at} 确认：解决前不再重复通知",
+        ),
+        "silenced": ("Silenced by {by} until {until}", "{by} 已静默到 {until}"),
         "no-alerts": ("Alerts are not delivered: {why}", "告警未送达：{why}"),
         "observed": (
             "Only observed (observe_only): judged and told, nothing is done",

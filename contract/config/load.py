@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
@@ -95,7 +95,7 @@ def parse(
         problems: list[Problem] = []
         broken: frozenset[str] = frozenset()
     except ValidationError as error:
-        problems = [_problem(item) for item in error.errors(include_url=False)]
+        problems = [_problem(item, value) for item in error.errors(include_url=False)]
         broken = frozenset(str(item["loc"][0]) for item in error.errors(include_url=False) if item["loc"])
         config = _sound_part(value, broken)
     config, contradicting = fed(_anchored(config, bases))
@@ -168,8 +168,8 @@ def _sentence(section: str, text: str) -> Problem:
     return Problem(where=f"{section}.{key}" if section else key, what=what)
 
 
-def _problem(item: Any) -> Problem:
-    where = ".".join(str(part) for part in item["loc"]) or "file"
+def _problem(item: Any, value: Any) -> Problem:
+    where = ".".join(_as_written(item["loc"], value)) or "file"
     if item["type"] == "extra_forbidden":
         return Problem(where=where, what=f"unknown key{_did_you_mean(item['loc'])}")
     shown = repr(item["input"])
@@ -178,8 +178,22 @@ def _problem(item: Any) -> Problem:
     return Problem(where=where, what=f"is {shown}; {message[0].lower()}{message[1:]}")
 
 
+def _as_written(location: Sequence[str | int], value: Any) -> list[str]:
+    """The place in the user's words: a table that stands for a list of one has no number."""
+    found = []
+    for part in location:
+        if isinstance(part, int) and isinstance(value, Mapping):
+            continue
+        found.append(str(part))
+        try:
+            value = value[part]
+        except (LookupError, TypeError):
+            value = None
+    return found
+
+
 def _did_you_mean(location: Sequence[str | int]) -> str:
-    known = _keys_at([str(part) for part in location[:-1]])
+    known = _keys_at([part for part in location[:-1] if isinstance(part, str)])
     close = difflib.get_close_matches(str(location[-1]), known, n=1)
     if close:
         return f'; did you mean "{close[0]}"?'
@@ -190,11 +204,11 @@ def _keys_at(parents: Sequence[str]) -> list[str]:
     model: type[BaseModel] = RunConfig
     for name in parents:
         field = model.model_fields.get(name)
-        if field is None or not (
-            isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
-        ):
+        kind = field.annotation if field else None
+        kind = get_args(kind)[0] if get_origin(kind) is list else kind
+        if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
             return []
-        model = field.annotation
+        model = kind
     return sorted(model.model_fields)
 
 
@@ -210,10 +224,13 @@ def read_resolved(path: Path) -> RunConfig:
         ConfigError: it is not there, or was written by another version.
     """
     try:
-        return RunConfig.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        value = tomllib.loads(path.read_text(encoding="utf-8"))
+        return RunConfig.model_validate(value)
     except OSError as error:
         raise ConfigError(str(path), [Problem(where="file", what=error.strerror or str(error))]) from error
     except ValidationError as error:
-        raise ConfigError(str(path), [_problem(item) for item in error.errors(include_url=False)]) from error
+        raise ConfigError(
+            str(path), [_problem(item, value) for item in error.errors(include_url=False)]
+        ) from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(str(path), [Problem(where="file", what=f"not TOML: {error}")]) from error

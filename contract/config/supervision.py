@@ -1,11 +1,10 @@
-"""[supervisor] and [alerts]: what the supervisor may do, and whom it tells."""
+"""[supervisor]: what the supervisor may do."""
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints
+from pydantic import BeforeValidator, Field
 
 from contract.config.base import Section
-from contract.config.job import VariableName
 from contract.states import Cause
 
 
@@ -57,26 +56,14 @@ class Supervisor(Section):
     """An exclusion expires so long after the newest evidence against the node; after each further one later by double."""
     blame_hours: Annotated[float, Field(gt=0, le=24 * 90)] = 168.0
     """A failure that a bad machine may have caused counts against its node for so long; progress does not wipe it out."""
+    storm_runs: Annotated[int, Field(ge=0, le=10_000)] = 5
+    """So many runs of one supervisor that fail together, for causes that are hardly their own (network, storage,
+    nodes, controller), are restarted one after the other. 0: never."""
+    storm_window_s: Annotated[float, Field(ge=1, le=86_400)] = 300.0
+    """Together means within so long of each other."""
+    storm_at_once: Annotated[int, Field(ge=1, le=10_000)] = 4
+    """So many of them restart at the same time."""
     orphan_s: Annotated[float, Field(ge=10, le=86_400)] = 1800.0
     """Agents end the job when a failure has waited so long and no supervisor is there to answer it."""
     observe_only: bool = False
     """Judge and tell, but do nothing."""
-
-
-class WeCom(Section):
-    key_env: VariableName = "CIUIC_WECOM_KEY"
-    """Name of the environment variable that holds the robot's key (or its whole URL). Never the key itself."""
-    base_url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s?#]+$")] = (
-        "https://qyapi.weixin.qq.com"
-    )
-    """Where the robot's API lives; change it for an egress proxy or a test server."""
-    per_minute: Annotated[int, Field(ge=1, le=20)] = 15
-    """Messages per minute; the robot itself refuses more than 20."""
-    mention: list[str] = Field(default_factory=list)
-    """User ids to mention when a person must act; `@all` for everybody."""
-    language: Literal["zh", "en"] = "zh"
-    """Language of the alerts."""
-
-
-class Alerts(Section):
-    wecom: WeCom = Field(default_factory=WeCom)

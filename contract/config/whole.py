@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from pydantic import Field
 
+from contract.config.alerts import Alerts
 from contract.config.base import Section
 from contract.config.batch import Batch
 from contract.config.checkpoint import Checkpoint
@@ -18,7 +19,7 @@ from contract.config.optimizer import Optimizer
 from contract.config.precision import Precision
 from contract.config.run import Metadata, Run
 from contract.config.schedule import Schedule
-from contract.config.supervision import Alerts, Supervisor
+from contract.config.supervision import Supervisor
 
 
 class RunConfig(Section):
@@ -41,7 +42,7 @@ class RunConfig(Section):
     backup: Backup = Field(default_factory=Backup)
     monitor: Monitor = Field(default_factory=Monitor)
     supervisor: Supervisor = Field(default_factory=Supervisor)
-    alerts: Alerts = Field(default_factory=Alerts)
+    alerts: Alerts = Field(default_factory=lambda: Alerts.model_validate({}))
 
 
 def _batch_divides(config: RunConfig) -> list[str]:

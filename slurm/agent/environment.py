@@ -23,7 +23,7 @@ def base_environment(
     kept = {
         name: value
         for name, value in environment.items()
-        if name != config.alerts.wecom.key_env and not name.startswith("SUBMITIT_")
+        if name not in config.alerts.secrets and not name.startswith("SUBMITIT_")
     }
     defaults = {
         "OMP_NUM_THREADS": "1",

@@ -23,6 +23,7 @@ from slurm.submit import Finding, Submitted, find_attempt, submit_attempt
 from supervisor.adapters.rundir import highest_used
 from supervisor.book import Book
 from supervisor.core import actions as do
+from supervisor.core.outbox import addressed
 from supervisor.core.placement import affordable
 
 _KEPT_ORDERS = 16
@@ -96,10 +97,11 @@ class Hands:
                 self.say(f"state {action.state}: {action.reason}")
                 self.book.append(ev.StateChanged(state=action.state, reason=action.reason))
             case do.Answer():
-                self._answer(action)
+                answer(self.book, action, self.say)
             case do.Tell():
-                if action.alert.id not in self.history.outbox:
-                    self.book.append(action.alert)
+                if all(state.alert.id != action.alert.id for state in self.history.outbox.values()):
+                    receivers = addressed(action.alert, self.config.alerts.receivers)
+                    self.book.append(replace(action.alert, receivers=receivers))
 
     def _attempt(self, number: int) -> AttemptHistory | None:
         return next((item for item in self.history.attempts if item.number == number), None)
@@ -305,17 +307,6 @@ class Hands:
                 ev.AttemptEnded(attempt=action.attempt, job_state=action.job_state, reason=action.reason)
             )
 
-    def _answer(self, action: do.Answer) -> None:
-        request = action.request
-        if request.id not in self.book.answered:
-            self.say(f"request {request.kind} of {request.by}: {action.outcome}")
-            if request.id not in self.history.requests:
-                self.book.append(
-                    ev.RequestTaken(id=request.id, request=request.kind, by=request.by, args=request.args)
-                )
-            self.book.append(ev.RequestDone(id=request.id, outcome=action.outcome, ok=action.ok))
-        remove_request(self.book.run, request.id)
-
     def _write(self, control: Control, *orders: Order) -> None:
         """Replace control.json, with the resume bounds of the history and what was set while running."""
         try:
@@ -346,6 +337,20 @@ class Hands:
 def _with(orders: tuple[Order, ...], more: tuple[Order, ...]) -> tuple[Order, ...]:
     """The newest orders, each once."""
     return tuple({order.id: order for order in (*orders, *more)}.values())[-_KEPT_ORDERS:]
+
+
+def answer(book: Book, action: do.Answer, say: Callable[[str], None]) -> None:
+    """Journal the request, what it brings about and its outcome; then the request is gone."""
+    request = action.request
+    if request.id not in book.answered:
+        say(f"request {request.kind} of {request.by}: {action.outcome}")
+        if request.id not in book.history.requests:
+            taken = ev.RequestTaken(id=request.id, request=request.kind, by=request.by, args=request.args)
+            book.append(taken)
+        for body in action.events:
+            book.append(body)
+        book.append(ev.RequestDone(id=request.id, outcome=action.outcome, ok=action.ok))
+    remove_request(book.run, request.id)
 
 
 def _recorded_id(run: RunDir, attempt: int) -> str:

@@ -45,11 +45,11 @@ class LastCopies:
 class Copiers:
     """`epoch` is the supervisor's: a copier of an older one does nothing any more.
 
-    `secret` names a variable that is not handed on: the robot's key is no business of a copier's.
+    `secrets` names variables that are not handed on: the robots' keys are no business of a copier's.
     """
 
-    def __init__(self, run: RunDir, epoch: int, secret: str, say: Callable[[str], None]) -> None:
-        self._run, self._epoch, self._secret, self._say = run, epoch, secret, say
+    def __init__(self, run: RunDir, epoch: int, secrets: frozenset[str], say: Callable[[str], None]) -> None:
+        self._run, self._epoch, self._secrets, self._say = run, epoch, secrets, say
         self._running: dict[Kind, subprocess.Popen[bytes]] = {}
 
     def tend(self, due: Iterable[Kind]) -> None:
@@ -75,7 +75,7 @@ class Copiers:
             [sys.executable, "-P", "-m", "supervisor.copies", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            env={name: value for name, value in os.environ.items() if name != self._secret},
+            env={name: value for name, value in os.environ.items() if name not in self._secrets},
             cwd=Path(contract.__file__).parents[1],
         )
 

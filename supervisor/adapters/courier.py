@@ -4,28 +4,25 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from supervisor.adapters.wecom import Answer
+from supervisor.adapters.post import Answer
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parcel:
-    """A message on its way. `owner` is the run whose journal gets the outcome; `also`: alerts folded into it."""
+    """A message on its way. `parts`: (run, receiver) → alerts that it carries; their journals get the outcome."""
 
-    owner: str
-    alert: str
-    also: tuple[str, ...]
+    parts: dict[tuple[str, str], tuple[str, ...]]
     send: Callable[[], Answer]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    alert: str
-    also: tuple[str, ...]
+    parts: dict[tuple[str, str], tuple[str, ...]]
     answer: Answer
 
 
 class Courier:
-    """One message in flight; the outcome waits until its owner collects it."""
+    """One message in flight; the outcome waits until it is collected."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
@@ -44,11 +41,11 @@ class Courier:
         self._thread = threading.Thread(target=self._carry, args=(parcel,), name="courier", daemon=True)
         self._thread.start()
 
-    def collect(self, owner: str) -> Receipt | None:
-        """The outcome of this owner's message, once, when there is one."""
-        if self._parcel is None or self._parcel.owner != owner or self._answer is None:
+    def collect(self) -> Receipt | None:
+        """The outcome of the message in flight, once, when there is one."""
+        if self._parcel is None or self._answer is None:
             return None
-        receipt = Receipt(alert=self._parcel.alert, also=self._parcel.also, answer=self._answer)
+        receipt = Receipt(parts=self._parcel.parts, answer=self._answer)
         self._parcel = self._answer = self._thread = None
         return receipt
 

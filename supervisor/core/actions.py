@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from contract.control import OrderKind
-from contract.events import AlertQueued
+from contract.events import AlertQueued, Body
 from contract.requests import Request
 from contract.states import RunState
 
@@ -98,11 +98,12 @@ class SetState:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Take a request and say what became of it."""
+    """Take a request and say what became of it. `events`: what it brings about, journalled before the answer."""
 
     request: Request
     outcome: str
     ok: bool
+    events: tuple[Body, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ from supervisor.core.rollback import jumped_window
 from supervisor.core.text import cut, duration, one_line
 from supervisor.diagnose.live import known_entry
 
+_LINE_BYTES = 800  # so that the last line, where the evidence is, still fits
 _TEXT_BYTES = 1900  # the robot takes 2,048; a mark and a note may be added on the way out
 _PLANNED = frozenset({Cause.TIME_LIMIT, Cause.PREEMPTED})
 _LANGUAGES = ("zh", "en")
@@ -43,12 +44,25 @@ def failed(
     failure: Judged,
     way: str,
     checkpoint: CheckpointLook | None,
+    next_attempt: int,
     avoided: tuple[Suspect, ...] = (),
 ) -> AlertQueued:
-    """A failure that is being answered. `avoided`: nodes of it that the run does without from now on."""
+    """A failure that is being answered.
+
+    `next_attempt`: the number of a new job, should one be needed. `avoided`: nodes of the failure that the run does
+    without from now on.
+    """
     way = "observe" if config.supervisor.observe_only else way
-    zh = [failure_words.sentence(failure, "zh"), "处理：" + _doing(failure, way, checkpoint, "zh")]
-    en = [failure_words.sentence(failure, "en"), "Now: " + _doing(failure, way, checkpoint, "en")]
+    zh = [
+        failure_words.sentence(failure, "zh"),
+        "处理：" + _doing(failure, way, checkpoint, next_attempt, "zh"),
+        "代价：" + _cost(failure, checkpoint, "zh"),
+    ]
+    en = [
+        failure_words.sentence(failure, "en"),
+        "Now: " + _doing(failure, way, checkpoint, next_attempt, "en"),
+        "Cost: " + _cost(failure, checkpoint, "en"),
+    ]
     window = jumped_window(failure, config)
     if window is not None and way != "observe":
         zh.append(f"该步的数据（样本 [{window[0]}, {window[1]})）将被跳过。")
@@ -61,10 +75,11 @@ def failed(
     if last:
         zh.append(f"最后输出：{last}")
         en.append(f"Last line: {last}")
-    if order_for(failure):
-        place = _evidence(history, config, failure)
-        zh.append(f"证据：{place}{_digest(history, failure, 'zh')}")
-        en.append(f"Evidence: {place}{_digest(history, failure, 'en')}")
+    observed = way == "observe"
+    zh.append("您需要做：请自行处理" if observed else "您需要做：无需操作，恢复后另行通知")
+    en.append("You: please act" if observed else "You: nothing to do; the recovery will be told")
+    zh.append(_place(history, config, failure, "zh"))
+    en.append(_place(history, config, failure, "en"))
     return _alert(
         history,
         key=f"failure:{failure.cause}",
@@ -82,21 +97,20 @@ def stopped(history: History, config: RunConfig, failure: Judged, stop: Stop) ->
     head_en = "refused to train, stopped" if refused else f"stopped: {word(CAUSES, failure.cause, 'en')}"
     if config.supervisor.observe_only:
         head_zh, head_en = f"{head_zh}（只观察，未处理）", f"{head_en} (only observed, nothing is done)"
-    evidence = _evidence(history, config, failure)
     last = _last_line(failure)
     zh = [
         failure_words.sentence(failure, "zh"),
         f"停止原因：{stop.zh}",
         f"建议：{_fix(failure, 'zh')}",
         *([f"最后输出：{last}"] if last else []),
-        f"证据：{evidence}{_digest(history, failure, 'zh')}",
+        _place(history, config, failure, "zh"),
     ]
     en = [
         failure_words.sentence(failure, "en"),
         f"Stopped because: {stop.en}",
         f"Likely fix: {_fix(failure, 'en')}",
         *([f"Last line: {last}"] if last else []),
-        f"Evidence: {evidence}{_digest(history, failure, 'en')}",
+        _place(history, config, failure, "en"),
     ]
     return _alert(
         history,
@@ -136,11 +150,14 @@ def stopped_before_start(history: History, config: RunConfig, reason: str) -> Al
 def recovered(history: History, found: Recovered) -> AlertQueued:
     """After a failure, the first new step."""
     lost = found.detect_s + found.restart_s
+    failure = _failure_of(history, found)
     return _alert(
         history,
         key=f"recovered:{found.attempt}.{found.generation}",
         place=f"a{found.attempt:04d}-g{found.generation:04d}",
         severity="info",
+        # Who was told of the failure is told of its end.
+        answers="info" if failure is not None and failure.cause in _PLANNED else "warning",
         titles=("已恢复训练", "recovered"),
         lines=(
             [
@@ -266,6 +283,7 @@ def seen_again(history: History, reason: str) -> AlertQueued:
         key=f"seen:{int(history.state_at)}",
         place=str(int(history.state_at)),
         severity="info",
+        answers="warning",
         titles=("恢复观测", "seen again"),
         lines=(
             [f"任务状态又能看到了：{one_line(reason, 600)}"],
@@ -431,12 +449,15 @@ def _alert(
     severity: str,
     titles: tuple[str, str],
     lines: tuple[list[str], list[str]],
+    answers: str = "",
 ) -> AlertQueued:
     """The id is made of what happened, so that a second try after a crash is the same alert."""
     run = history.run or "run"
     heads = {"zh": f"【{run}】{titles[0]}", "en": f"[{run}] {titles[1]}"}
     texts = {
-        language: cut("\n".join([heads[language], *lines[number]]), _TEXT_BYTES)
+        language: cut(
+            "\n".join([heads[language], *(cut(line, _LINE_BYTES) for line in lines[number])]), _TEXT_BYTES
+        )
         for number, language in enumerate(_LANGUAGES)
     }
     identity = f"{key.replace(':', '-')}-{place}"
@@ -444,12 +465,15 @@ def _alert(
         id=identity,
         key=key,
         severity=severity,
+        answers=answers,
         title={language: one_line(heads[language], 160) for language in _LANGUAGES},
         text=texts,
     )
 
 
-def _doing(failure: Judged, way: str, checkpoint: CheckpointLook | None, language: str) -> str:
+def _doing(
+    failure: Judged, way: str, checkpoint: CheckpointLook | None, next_attempt: int, language: str
+) -> str:
     number = _LANGUAGES.index(language)
     if checkpoint is None:
         origin = ("从头开始", "from the beginning")[number]
@@ -457,7 +481,31 @@ def _doing(failure: Judged, way: str, checkpoint: CheckpointLook | None, languag
         origin = (f"从第 {checkpoint.step} 步的检查点继续", f"from the checkpoint of step {checkpoint.step}")[
             number
         ]
-    return _WAYS[way][number].format(g=failure.generation + 1, a=failure.attempt + 1, c=origin)
+    return _WAYS[way][number].format(g=failure.generation + 1, a=next_attempt, c=origin)
+
+
+def _cost(failure: Judged, checkpoint: CheckpointLook | None, language: str) -> str:
+    """What this failure costs, as far as it is known before the restart."""
+    again = max(0, failure.step - (checkpoint.step if checkpoint else 0))
+    if language == "zh":
+        return f"发现用时 {failure.detected_s:.1f} 秒，约 {again} 步要重新训练"
+    return f"{failure.detected_s:.1f} s to see it, about {again} steps to train again"
+
+
+def _place(history: History, config: RunConfig, failure: Judged, language: str) -> str:
+    """Where in the run, and where the evidence lies."""
+    evidence = _evidence(history, config, failure) + _digest(history, failure, language)
+    if language == "zh":
+        return f"位置：第 {failure.attempt} 次提交，第 {failure.generation} 次启动；证据：{evidence}"
+    return f"Place: attempt {failure.attempt}, generation {failure.generation}. Evidence: {evidence}"
+
+
+def _failure_of(history: History, found: Recovered) -> Judged | None:
+    for attempt in history.attempts:
+        for generation in attempt.generations:
+            if (attempt.number, generation.number) == (found.failed_attempt, found.failed_generation):
+                return generation.failure
+    return None
 
 
 def _fix(failure: Judged, language: str) -> str:

@@ -108,5 +108,6 @@ class Case:
         return () if self.history.state is state else (SetState(state=state, reason=reason),)
 
     def tell(self, alert: AlertQueued) -> tuple[Action, ...]:
-        """The action that tells, unless it was told since the last recovery (one message a cause)."""
-        return () if alert.key in self.history.open_keys else (Tell(alert=alert),)
+        """The action that tells, unless it was told since the last recovery (one message a cause), or somebody knows."""
+        known = self.history.acknowledged.keys if self.history.acknowledged else ()
+        return () if alert.key in self.history.open_keys or alert.key in known else (Tell(alert=alert),)

@@ -6,6 +6,8 @@ out in order, and one that raises stops the rest. Then being killed between any 
 on the world as it then is, this goes on from there, and on an unchanged world it only waits.
 """
 
+from dataclasses import replace
+
 from contract.config import RunConfig
 from contract.history import AttemptHistory, History
 from contract.states import JobState, RunState, VerdictKind
@@ -13,7 +15,9 @@ from supervisor.core import alerts, copies
 from supervisor.core.actions import Action, Answer, Go, Prepare, Submit, Tell, Wait
 from supervisor.core.asked import answer_final, refuse_impossible, stop_as_asked
 from supervisor.core.case import Case
+from supervisor.core.digest import digests
 from supervisor.core.finish import clean_up, close
+from supervisor.core.heard import heard
 from supervisor.core.keeping import dump_as_asked, order_for
 from supervisor.core.observation import Observation
 from supervisor.core.restart import answer_failure, submit_again, submit_next
@@ -26,18 +30,23 @@ def decide(
     history: History, observation: Observation, verdict: Verdict, config: RunConfig, now: float
 ) -> tuple[Action, ...]:
     """The actions of this tick, in the order in which they must happen."""
-    if not config.metadata.watched:
-        return ()
     if history.lost:  # an empty journal is no ground for a first attempt
         return (Wait(until=now + config.monitor.unknown_alert_s, reason=f"left alone: {history.lost}"),)
+    answers: tuple[Action, ...] = heard(history, observation.requests, now)
+    if answers:
+        rest = tuple(item for item in observation.requests if not item.kind.only_told)
+        observation = replace(observation, requests=rest)
+    if not config.metadata.watched:
+        return answers
     case = Case(history=history, observation=observation, verdict=verdict, config=config, now=now)
+    answers += tuple(Tell(alert=alert) for alert in digests(history, observation, config, now))
     if not config.supervisor.observe_only:
-        return _plan(case)
+        return (*answers, *_plan(case))
     refused = tuple(
         Answer(request=request, outcome="this run is only observed (observe_only)", ok=False)
         for request in observation.requests
     )
-    return (*(action for action in _plan(case) if isinstance(action, Tell)), *refused)
+    return (*answers, *(action for action in _plan(case) if isinstance(action, Tell)), *refused)
 
 
 def _plan(case: Case) -> tuple[Action, ...]:
@@ -191,7 +200,9 @@ def _news(case: Case) -> tuple[Action, ...]:
     told: tuple[Action, ...] = ()
     if newest is None or newest.ended is not None:
         return told
-    if generation is not None and generation.recovered is not None:
+    # While somebody knows of an incident that comes and goes, only its end is told.
+    known = case.history.acknowledged is not None
+    if generation is not None and generation.recovered is not None and not known:
         told += case.tell(alerts.recovered(case.history, generation.recovered))
     for notice in case.history.notices.values():
         told += case.tell(alerts.noticed(case.history, notice))

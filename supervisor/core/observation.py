@@ -66,6 +66,19 @@ class CheckpointLook:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Neighbour:
+    """Another run of the same supervisor that has failed. Times are the journals'.
+
+    `restarting_s`: seconds since its restart was ordered, while that is under way; else None.
+    """
+
+    run: str
+    cause: str
+    failed_at: float
+    restarting_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Observation:
     """One look at one run, at the (attempt, generation) that control.json names; 0 where there is none yet.
 
@@ -109,6 +122,7 @@ class Observation:
     lag_s: float = 0.0
     unlisted_ends: int = 0
     unlisted_beating: int = 0
+    neighbours: tuple[Neighbour, ...] = ()  # looked at only while this run has failed
 
     @cached_property
     def workers(self) -> tuple[tuple[NodeSeen, WorkerBeat], ...]:

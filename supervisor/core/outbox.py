@@ -1,99 +1,147 @@
-"""Which message leaves next, and what an answer of the robot means. Pure; the shell sends and journals.
+"""Which message leaves next through one robot, for all runs of a supervisor. Pure; the shell sends and journals.
 
-What the shell promises for a `Deliver`: it journals `AlertTried(id)` and sends `text` once. When the robot accepts
-it, it journals `AlertDelivered` for each of `also` first and for `id` last, so that a crash in between repeats
-nothing unmarked. When it does not, it journals `AlertFailed(id, …, permanent=classify(…) is Fate.DROP)`. It does not ask for the next
-message while one is on its way.
+What the shell promises for a `Deliver`: it journals `AlertTried` for every run whose alerts the message carries, and
+sends `text` once. When the robot accepts it, it journals `AlertDelivered` likewise; when not, `AlertFailed` with
+`permanent=classify(…) is Fate.DROP`. It does not ask for the next message of a robot while one is on its way.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
-from contract.config.supervision import WeCom
-from contract.history import AlertState, History
+from contract.config.alerts import Receiver
+from contract.events import AlertQueued
+from contract.history import DIGEST, AlertState, History
+from contract.states import RunState
 from supervisor.core.actions import Wait
-from supervisor.core.text import cut, size
+from supervisor.core.hours import quiet_until
+from supervisor.core.message import Entry, compose
+from supervisor.core.services import SERVICES, Service
+from supervisor.core.text import cut
 
-TEXT_BYTES = 2048
-RATE_LIMITED = 45009
-_BUSY = -1
-_HOPELESS = frozenset(
-    {93000, 40008, 40058, 44004}
-)  # wrong key, wrong type, too long, empty: again is the same
+SEVERITIES = ("info", "warning", "critical")
 _WINDOW_S = 60.0
+_HOUR_S = 3600.0
 _FIRST_RETRY_S = 2.0
 _LAST_RETRY_S = 60.0
-_STRANGE_TRIES = 5
 _SINGLY = 4  # more than so many waiting messages of one rank of urgency are folded into one
+_FEW_RUNS = 2
+# Runs that fail together fail within seconds of each other: the first waits a little for the others.
+_GATHER_S = 3.0
+_GATHER_MOST_S = 15.0
+# (messages within the last hour, least time between two): a storm becomes a handful. What needs a person never waits.
+_SPACING = ((12, 600.0), (8, 60.0))
 
+HELD = "quiet hours, or the run is silenced"
 MAYBE = {"zh": "（可能重复）", "en": "(may be a repeat) "}
 
 
-class Fate(StrEnum):
-    """What becomes of a message after an answer."""
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """One run with what it has for this robot. `state`: the run's, as it is now."""
 
-    SENT = "sent"
-    RETRY = "retry"
-    DROP = "drop"
+    run: str
+    state: RunState
+    alerts: tuple[AlertState, ...]
+    silenced_until: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deliver:
-    """Send this text. `also`: alerts that it carries besides `id`, folded. `mentions`: user ids, or `@all`."""
+    """Send this text. `parts`: what it carries, ids of alerts by run and receiver, as the run's outbox names it.
 
-    id: str
+    `mentions`: user ids, or `@all`.
+    """
+
     text: str
+    parts: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    severity: str = "info"
+    title: str = ""
     maybe_duplicate: bool = False
     mentions: tuple[str, ...] = ()
-    also: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> int:
+        return sum(len(ids) for ids in self.parts.values())
 
 
-def classify(errcode: int | None, status: int = 200, *, tries: int = 1) -> Fate:
-    """What the robot's answer to try number `tries` means.
+def addressed(alert: AlertQueued, receivers: Iterable[Receiver]) -> tuple[str, ...]:
+    """Names of those whose least severity this alert reaches. The end of something counts as what it ends."""
+    if alert.key.startswith(DIGEST):
+        return alert.receivers
+    rank = max(_rank(alert.severity), _rank(alert.answers))
+    return tuple(receiver.name for receiver in receivers if rank >= _rank(receiver.min_severity))
 
-    `errcode` None: there was none; `status` is then the HTTP status, 0 for no HTTP at all (time-out, refused). The
-    robot itself always answers with HTTP 200, so that any other status comes from something on the way: again later.
-    """
-    if errcode is None:
-        return Fate.RETRY
-    if errcode == 0:
-        return Fate.SENT if status == 200 else Fate.RETRY
-    if errcode in {_BUSY, RATE_LIMITED}:
-        return Fate.RETRY
-    if errcode in _HOPELESS:
-        return Fate.DROP
-    return Fate.RETRY if tries < _STRANGE_TRIES else Fate.DROP
+
+def _rank(severity: str) -> int:
+    return SEVERITIES.index(severity) if severity in SEVERITIES else 0
+
+
+def waiting(run: str, history: History, names: frozenset[str]) -> Waiting | None:
+    """What this run has for the robot that it knows under these names; None: nothing."""
+    mine = tuple(state for state in history.outbox.values() if state.receiver in names)
+    if not mine:
+        return None
+    return Waiting(run=run, state=history.state, alerts=mine, silenced_until=history.silenced_until)
 
 
 def next_delivery(
-    history: History, sent_at: Sequence[float], wecom: WeCom, now: float
+    boxes: Sequence[Waiting],
+    sent_at: Sequence[float],
+    receiver: Receiver,
+    now: float,
+    *,
+    alone: bool = True,
 ) -> Deliver | Wait | None:
-    """The next message, or when to ask again, or None: the outbox is empty.
+    """The next message, or when to ask again, or None: nothing is waiting.
 
-    `sent_at`: when the newest messages left through this robot, of whatever run.
+    `sent_at`: when the newest messages left through this robot, of whatever run. `alone`: the supervisor has one run
+    only, so that nothing need be gathered.
     """
-    if not history.outbox:
+    service = SERVICES[receiver.service]
+    pending = [Entry(run=box.run, run_state=box.state, state=state) for box in boxes for state in box.alerts]
+    if not pending:
         return None
-    waiting = sorted(history.outbox.values(), key=_urgency)  # stable: the order of queueing stays
-    head = waiting[0]
-    ready_at = max(_free_at(sent_at, wecom, now), _retry_at(head, now), _pause_until(waiting, now))
+    silent = {box.run: box.silenced_until for box in boxes}
+    held = [(max(silent[entry.run], _quiet(entry, receiver, now)), entry) for entry in pending]
+    free = [entry for until, entry in held if until <= now]
+    if not free:
+        return Wait(until=min(until for until, _ in held), reason=HELD)
+    group = _group(free)
+    head = group[0]
+    ready_at = max(
+        _free_at(sent_at, receiver, service, now),
+        _retry_at(head.state, now),
+        _pause_until(pending, service, now),
+        now if alone else _gathered_at(group, now),
+        _spaced_at(group, sent_at, now),
+    )
     if ready_at > now:
-        return Wait(until=ready_at, reason=f"alert {head.alert.id} waits for its turn")
-    return _message(waiting, wecom)
+        return Wait(until=ready_at, reason=f"alert {head.state.alert.id} waits for its turn")
+    return _message(group, receiver, service)
 
 
-def _urgency(state: AlertState) -> bool:
-    """Critical ones first; a recovery never overtakes the failure that it answers."""
-    return state.alert.severity != "critical"
+def _quiet(entry: Entry, receiver: Receiver, now: float) -> float:
+    return 0.0 if entry.critical else quiet_until(receiver, now)
 
 
-def _free_at(sent_at: Sequence[float], wecom: WeCom, now: float) -> float:
+def _group(free: Sequence[Entry]) -> list[Entry]:
+    """What leaves together: critical ones first, then the rest, digests last and by themselves; oldest first."""
+
+    def rank(entry: Entry) -> tuple[bool, bool]:
+        return (not entry.critical, entry.digest)
+
+    first = min(rank(entry) for entry in free)
+    # A recovery never overtakes the failure that it answers: within a rank the order of queueing stays.
+    return sorted((item for item in free if rank(item) == first), key=lambda item: item.state.queued_at)
+
+
+def _free_at(sent_at: Sequence[float], receiver: Receiver, service: Service, now: float) -> float:
     """When the rate budget allows one more. A time in the future (a clock set back) counts as just now."""
     recent = sorted(min(at, now) for at in sent_at if now - at < _WINDOW_S)
-    if len(recent) < wecom.per_minute:
-        return now
-    return recent[-wecom.per_minute] + _WINDOW_S
+    last = recent[-1] + service.gap_s if recent else now
+    if len(recent) < receiver.per_minute:
+        return max(now, last)
+    return max(last, recent[-receiver.per_minute] + _WINDOW_S)
 
 
 def _retry_at(state: AlertState, now: float) -> float:
@@ -104,49 +152,64 @@ def _retry_at(state: AlertState, now: float) -> float:
     return min(state.tried_at, now) + wait if state.tried_at <= now else now
 
 
-def _pause_until(waiting: Sequence[AlertState], now: float) -> float:
-    """Being refused for the rate is the robot's state, not the message's: everything waits a whole minute."""
+def _pause_until(pending: Sequence[Entry], service: Service, now: float) -> float:
+    """Being refused for the rate is the robot's state, not the message's: everything waits."""
     refused = [
-        state.tried_at
-        for state in waiting
-        if state.errcode == RATE_LIMITED and not state.unanswered and state.tried_at is not None
+        entry.state.tried_at
+        for entry in pending
+        if entry.state.errcode in service.limited
+        and not entry.state.unanswered
+        and entry.state.tried_at is not None
     ]
-    return max((at + _WINDOW_S for at in refused if at <= now), default=now)
+    return max((at + service.pause_s for at in refused if at <= now), default=now)
 
 
-def _message(waiting: Sequence[AlertState], wecom: WeCom) -> Deliver:
-    head = waiting[0]
-    group = [state for state in waiting if _urgency(state) == _urgency(head)]
-    folded = group[1:] if len(group) > _SINGLY else []
+def _gathered_at(group: Sequence[Entry], now: float) -> float:
+    """When nothing of another run has joined for a while, or the first has waited long enough."""
+    if any(entry.state.tries for entry in group):
+        return now
+    first, last = group[0].state.queued_at, group[-1].state.queued_at
+    until = min(last + _GATHER_S, first + _GATHER_MOST_S)
+    return until if last <= now else now
+
+
+def _spaced_at(group: Sequence[Entry], sent_at: Sequence[float], now: float) -> float:
+    """The more has been said within the hour, the longer the rest gathers. The last words of a run wait less."""
+    if group[0].critical or not sent_at:
+        return now
+    recent = [min(at, now) for at in sent_at if now - at < _HOUR_S]
+    gap = next((gap for count, gap in _SPACING if len(recent) >= count), 0.0)
+    if any(entry.run_state.final for entry in group):
+        gap = min(gap, _WINDOW_S)
+    return max(recent) + gap if recent else now
+
+
+def _message(group: Sequence[Entry], receiver: Receiver, service: Service) -> Deliver:
+    """One alert as it is, or many folded into one message."""
+    runs = {entry.run for entry in group}
+    fold = len(group) > _SINGLY or len(runs) > _FEW_RUNS or group[0].digest
+    carried = list(group) if fold else [group[0]]
     # Only a try that the robot did not answer may have arrived. Folded ones are marked if any of them is one.
-    maybe = any(_may_have_arrived(state) for state in (head, *folded))
-    mentions = tuple(wecom.mention) if head.alert.severity == "critical" else ()
+    maybe = any(_may_have_arrived(entry.state) for entry in carried)
+    mark = MAYBE[receiver.language] if maybe else ""
+    text = compose(carried, receiver.language, service.text_bytes - len((mark + receiver.keyword).encode()))
+    if receiver.keyword and receiver.keyword not in text:
+        text = receiver.keyword + text
+    parts: dict[tuple[str, str], tuple[str, ...]] = {}
+    for entry in carried:
+        place = (entry.run, entry.state.receiver)
+        parts[place] = (*parts.get(place, ()), entry.state.alert.id)
+    newest = carried[-1]
     return Deliver(
-        id=head.alert.id,
-        text=_text(head, folded, wecom.language, maybe=maybe),
+        text=cut(mark + text, service.text_bytes),
+        parts=parts,
+        severity=max((entry.state.alert.severity for entry in carried), key=_rank),
+        title=newest.state.alert.title.get(receiver.language, newest.state.alert.key),
         maybe_duplicate=maybe,
-        mentions=mentions,
-        also=tuple(state.alert.id for state in folded),
+        mentions=tuple(receiver.mention) if newest.critical else (),
     )
 
 
 def _may_have_arrived(state: AlertState) -> bool:
     """Whether an earlier try ended without the robot's word. `errcode` of such a failure is 0 or an HTTP status."""
     return state.tries > 0 and (state.unanswered or state.errcode == 0 or 200 <= state.errcode < 600)
-
-
-def _text(head: AlertState, folded: Sequence[AlertState], language: str, *, maybe: bool) -> str:
-    mark = MAYBE[language] if maybe else ""
-    text = mark + _said(head, language)
-    if not folded:
-        return cut(text, TEXT_BYTES)
-    note = f"\n\n另有 {len(folded)} 条：" if language == "zh" else f"\n\n{len(folded)} more:"
-    lines = [f"\n- {state.alert.title.get(language) or state.alert.key}" for state in folded]
-    text = cut(text, TEXT_BYTES // 2)
-    room = TEXT_BYTES - size(text) - size(note)
-    return text + note + cut("".join(lines), room)
-
-
-def _said(state: AlertState, language: str) -> str:
-    texts = state.alert.text
-    return texts.get(language) or next(iter(texts.values()), "") or state.alert.key

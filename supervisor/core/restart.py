@@ -2,13 +2,14 @@
 
 from contract.events import Judged
 from contract.states import JobState, RunState, VerdictKind
-from supervisor.core import alerts
+from supervisor.core import alerts, storm
 from supervisor.core.actions import Action, Prepare, Submit, Wait
 from supervisor.core.blame import suspects
 from supervisor.core.budget import Stop, backoff, jittered, restart_at
 from supervisor.core.case import Case
 from supervisor.core.finish import LEAVE_S, close, end_job, ending
 from supervisor.core.keeping import evidence_first, order_for
+from supervisor.core.observation import Neighbour
 from supervisor.core.placement import excluded, held_by_dead_nodes, members_in_place
 from supervisor.core.rollback import roll_back, stop_or_go
 
@@ -113,6 +114,10 @@ def _when_due(case: Case, failure: Judged, action: Submit | Prepare) -> tuple[Ac
     at = restart_at(case.history, failure, failed_at, case.config.supervisor, case.now)
     if at > case.now:
         return (Wait(until=at, reason=f"backs off before the restart: {failure.reason}"),)
+    mine = Neighbour(run=case.history.run, cause=failure.cause, failed_at=failed_at)
+    held = storm.hold(mine, case.observation.neighbours, case.config.supervisor, case.now)
+    if held is not None:
+        return (Wait(until=held.until, reason=held.reason),)
     return (*roll_back(case, failure), action)
 
 
@@ -126,4 +131,5 @@ def _told(case: Case, failure: Judged, way: str) -> tuple[Action, ...]:
     blamed = {} if case.local else suspects(case.history, case.config, case.now)
     avoided = tuple(blamed[node] for node in failure.nodes if node in blamed)
     checkpoint = case.observation.checkpoint
-    return case.tell(alerts.failed(case.history, case.config, failure, way, checkpoint, avoided))
+    alert = alerts.failed(case.history, case.config, failure, way, checkpoint, case.next_attempt, avoided)
+    return case.tell(alert)

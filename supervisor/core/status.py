@@ -21,7 +21,7 @@ def status(history: History, observation: Observation, verdict: Verdict, now: fl
         "run": history.run,
         "state": history.state.value,
         "reason": _reason(history, verdict),
-        "step": _step(history, observation),
+        "step": step_of(history, observation),
         "target_step": history.target_steps or None,
         "attempts": [_attempt(attempt, history, observation, verdict) for attempt in history.attempts],
         "ranks": [
@@ -42,6 +42,8 @@ def status(history: History, observation: Observation, verdict: Verdict, now: fl
             "sent": history.alerts_sent,
             "pending": len(history.outbox),
             "failed": history.alerts_failed,
+            "acknowledged": _acknowledged(history),
+            "silenced": _silenced(history, now),
         },
         "ettr": ettr(history, observation, now),
         "journal_problems": list(history.damaged),
@@ -63,13 +65,31 @@ def _copy(kind: Kind, report: Report, now: float) -> dict[str, Any]:
     }
 
 
+def _acknowledged(history: History) -> dict[str, Any] | None:
+    """Who knows of the open incident, and since when."""
+    if history.acknowledged is None:
+        return None
+    return {
+        "by": history.acknowledged.by,
+        "at": history.acknowledged_at,
+        "keys": list(history.acknowledged.keys),
+    }
+
+
+def _silenced(history: History, now: float) -> dict[str, Any] | None:
+    """Who wants to hear nothing, and until when."""
+    if history.silenced_until <= now:
+        return None
+    return {"by": history.silenced_by, "until": history.silenced_until}
+
+
 def _reason(history: History, verdict: Verdict) -> str:
     """Why it is in this state: of an end or a recovery what led there, else what the look says now."""
     led_here = history.state.final or history.state is RunState.RECOVERING
     return (history.reason if led_here else "") or verdict.reason
 
 
-def _step(history: History, observation: Observation) -> int | None:
+def step_of(history: History, observation: Observation) -> int | None:
     """Steps that every worker has completed; between two generations, where the run will go on."""
     if observation.workers and (observation.resume_step is not None or observation.step > 0):
         return max(observation.step, observation.resume_step or 0)

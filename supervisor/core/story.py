@@ -1,6 +1,7 @@
 """The story of a run for people: one sentence an event, with its time and its reason."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from contract import events as ev
 from supervisor.core import failure_words
 from supervisor.core.phrases import CAUSES, STATES, word
+from supervisor.core.reasons import chinese, failures_in_chinese
 
 Teller = Callable[[Any, str], str]
 
@@ -16,6 +18,8 @@ def story(events: Iterable[ev.Event], language: str = "en") -> list[str]:
     """Sentences in the order of the journal. Events that explain nothing to people are left out."""
     told = []
     epoch = 0
+    events = tuple(events)
+    failures = failures_in_chinese(event.body for event in events) if language == "zh" else {}
     for event in events:
         if event.epoch < epoch:
             continue  # written by a supervisor that was overtaken: it does not count
@@ -23,8 +27,17 @@ def story(events: Iterable[ev.Event], language: str = "en") -> list[str]:
         tell = _TELLERS.get(type(event.body))
         if tell is not None:
             at = datetime.fromtimestamp(event.time, UTC).strftime("%Y-%m-%d %H:%M:%S")
-            told.append(f"{at}Z  {tell(event.body, language)}")
+            body = _in_chinese(event.body, failures) if language == "zh" else event.body
+            told.append(f"{at}Z  {tell(body, language)}")
     return told
+
+
+def _in_chinese(body: ev.Body, failures: Mapping[str, str]) -> ev.Body:
+    """The event with its reason in Chinese. A failure has its own words."""
+    if isinstance(body, ev.Judged):
+        return body
+    known = {item.name for item in fields(body)} & {"reason", "outcome"}
+    return replace(body, **{name: chinese(getattr(body, name), failures) for name in known})
 
 
 def _say(language: str, zh: str, en: str) -> str:
@@ -203,6 +216,21 @@ def _untold(body: ev.AlertFailed, language: str) -> str:
     )
 
 
+def _known(body: ev.AlertsAcknowledged, language: str) -> str:
+    return _say(
+        language,
+        f"{body.by} 已确认当前故障，解决前不再重复通知",
+        f"{body.by} acknowledged the incident: it is not told again until it is over",
+    )
+
+
+def _quiet(body: ev.AlertsSilenced, language: str) -> str:
+    if not body.until:
+        return _say(language, f"{body.by} 结束了静默", f"{body.by} ended the silence")
+    until = datetime.fromtimestamp(body.until, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    return _say(language, f"{body.by} 将通知静默到 {until}", f"{body.by} silenced the alerts until {until}")
+
+
 _TELLERS: Mapping[type[ev.Body], Teller] = MappingProxyType(
     {
         ev.RunCreated: _created,
@@ -227,5 +255,7 @@ _TELLERS: Mapping[type[ev.Body], Teller] = MappingProxyType(
         ev.RequestDone: _done,
         ev.AlertQueued: _told,
         ev.AlertFailed: _untold,
+        ev.AlertsAcknowledged: _known,
+        ev.AlertsSilenced: _quiet,
     }
 )

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import MappingProxyType
@@ -62,6 +62,26 @@ class Answer:
     accept: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One request."""
+
+    path: str
+    headers: Mapping[str, str]
+    data: bytes
+
+    @property
+    def value(self) -> Any:
+        """The JSON in it, None when there is none."""
+        try:
+            return json.loads(self.data)
+        except ValueError:
+            return None
+
+    def query(self, name: str) -> str:
+        return parse_qs(urlsplit(self.path).query).get(name, [""])[0]
+
+
 def verdict(value: object, known_key: bool) -> int:
     """The errcode that the real robot gives for this body (rate limit apart)."""
     if not known_key:
@@ -88,7 +108,8 @@ class Robot:
         self.requests = 0
         self._per_minute = per_minute
         self._script: deque[Answer] = deque()
-        self._accepted: deque[float] = deque()
+        self.accepted: deque[float] = deque()
+        self.clock: Callable[[], float] = time.monotonic  # tests move it
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -123,41 +144,60 @@ class Robot:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def answer(self, key: str, data: bytes) -> Answer:
+    def answer(self, asked: Asked) -> Answer:
         """What one request gets; an accepted message is recorded."""
-        try:
-            value = json.loads(data)
-        except ValueError:
-            value = None
+        if not self.mine(asked):
+            return Answer(status=404, body=b"not found")
         with self._lock:
             self.requests += 1
             scripted = self._script.popleft() if self._script else None
             if scripted is not None:
-                if scripted.accept:
-                    self._record(value)
+                if scripted.accept and self.understood(asked.value) is not None:
+                    self._record(asked.value)
                 return scripted
-            code = verdict(value, key == self.key)
-            if code == 0 and self._too_many():
-                code = 45009
+            code = self.verdict(asked)
+            if code == 0 and self.too_many(self.clock()):
+                code = self.too_fast
             if code == 0:
-                self._record(value)
+                self._record(asked.value)
             return Answer(errcode=code)
 
-    def _too_many(self) -> bool:
-        now = time.monotonic()
-        while self._accepted and self._accepted[0] <= now - 60:
-            self._accepted.popleft()
-        return len(self._accepted) >= self._per_minute
-
     def _record(self, value: Any) -> None:
+        now = self.clock()
+        self.accepted.append(now)
+        found = self.understood(value)
+        assert found is not None
+        msgtype, content, mentioned = found
+        self.messages.append(Message(at=now, msgtype=msgtype, content=content, mentioned=mentioned))
+
+    # --- what differs from service to service
+
+    too_fast = 45009
+
+    def mine(self, asked: Asked) -> bool:
+        """Whether this is the address of messages."""
+        return urlsplit(asked.path).path == PATH
+
+    def verdict(self, asked: Asked) -> int:
+        """The code for this request, the rate apart."""
+        return verdict(asked.value, asked.query("key") == self.key)
+
+    def too_many(self, now: float) -> bool:
+        while self.accepted and self.accepted[0] <= now - 60:
+            self.accepted.popleft()
+        return len(self.accepted) >= self._per_minute
+
+    def understood(self, value: Any) -> tuple[str, str, tuple[str, ...]] | None:
+        """Type, text and mentions of a message, None when it is none."""
         if verdict(value, known_key=True) != 0:
-            return
+            return None
         inner = value[value["msgtype"]]
-        now = time.monotonic()
-        self._accepted.append(now)
         mentioned = tuple(str(name) for name in inner.get("mentioned_list") or ())
-        message = Message(at=now, msgtype=value["msgtype"], content=inner["content"], mentioned=mentioned)
-        self.messages.append(message)
+        return value["msgtype"], inner["content"], mentioned
+
+    def body(self, errcode: int) -> bytes:
+        message = _ERRMSG.get(errcode, "error")
+        return json.dumps({"errcode": errcode, "errmsg": message}).encode()
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         robot = self
@@ -166,17 +206,13 @@ class Robot:
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                parts = urlsplit(self.path)
                 data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                if parts.path != PATH:
-                    self._reply(404, b"not found")
-                    return
-                answer = robot.answer(parse_qs(parts.query).get("key", [""])[0], data)
+                answer = robot.answer(Asked(path=self.path, headers=dict(self.headers), data=data))
                 if answer.hang_s:
                     robot._closing.wait(answer.hang_s)
                     self.close_connection = True
                     return
-                body = answer.body if answer.body is not None else _body(answer.errcode)
+                body = answer.body if answer.body is not None else robot.body(answer.errcode)
                 self._reply(answer.status, body)
 
             def _reply(self, status: int, body: bytes) -> None:
@@ -190,11 +226,6 @@ class Robot:
                 """Nothing: the request line holds the key."""
 
         return Handler
-
-
-def _body(errcode: int) -> bytes:
-    message = _ERRMSG.get(errcode, "error")
-    return json.dumps({"errcode": errcode, "errmsg": message}).encode()
 
 
 def main() -> None:

@@ -88,6 +88,15 @@ def test_a_place_for_copies_that_cannot_be_is_told_without_what_was_written(tmp_
         ('[run]\nsteps = 1\n[job.sbatch]\nreservation = "a\\nb"', "job.sbatch.reservation"),
         ("[run]\nsteps = 1\n[metadata.labels]\n\"ciuic.io/watchdog\" = 'no'", "metadata.labels"),
         ("[run]\nsteps = 1\n[alerts.wecom]\nkey_env = 'https://host?key=x'", "alerts.wecom.key_env"),
+        (
+            "[run]\nsteps = 1\n[[alerts.wecom]]\n[[alerts.wecom]]\nper_minute = 30",
+            "alerts.wecom.1.per_minute",
+        ),
+        ("[run]\nsteps = 1\n[[alerts.wecom]]\n[[alerts.wecom]]", "alerts.wecom.key_env"),
+        ("[run]\nsteps = 1\n[alerts.feishu]\nkey = 'x'", "alerts.feishu.key"),
+        ("[run]\nsteps = 1\n[alerts.dingtalk]\nquiet = '22-8'", "alerts.dingtalk.quiet"),
+        ("[run]\nsteps = 1\n[alerts.wecom]\ndigest = '09:00'\ntime_zone = 'Mars'", "alerts.wecom.time_zone"),
+        ("[run]\nsteps = 1\n[alerts.wecom]\nproxy = 'http://me:pw@proxy:80'", "alerts.wecom.proxy"),
         ("[run]\nsteps = nan", "run.steps"),
         ("[run\nsteps", "file"),
     ],
@@ -108,7 +117,32 @@ def test_overrides_take_toml_values_and_bare_words(tmp_path: Path) -> None:
     path.write_text(GOOD)
     config = load(path, ("run.steps=20", "run.name=other", 'job.exclude=["n1"]', "alerts.wecom.per_minute=5"))
     assert (config.run.steps, config.run.name, config.job.exclude) == (20, "other", ["n1"])
-    assert config.alerts.wecom.per_minute == 5
+    assert config.alerts.wecom[0].per_minute == 5
+
+
+def test_who_is_told_when_nobody_one_or_several_are_named(tmp_path: Path) -> None:
+    def names(text: str) -> list[str]:
+        path = tmp_path / "run.toml"
+        path.write_text(GOOD + text)
+        config = load(path)
+        assert read_resolved(_written(tmp_path, dump(config))).alerts == config.alerts
+        return [receiver.name for receiver in config.alerts.receivers]
+
+    assert names("") == ["wecom:CIUIC_WECOM_KEY"]
+    assert names("[alerts.wecom]\nlanguage = 'en'") == ["wecom:CIUIC_WECOM_KEY"]
+    assert names("[alerts.feishu]") == ["feishu:CIUIC_FEISHU_KEY"]
+    assert names("[[alerts.wecom]]\n[[alerts.wecom]]\nkey_env = 'OPS'\n[alerts.webhook]") == [
+        "wecom:CIUIC_WECOM_KEY",
+        "wecom:OPS",
+        "webhook:CIUIC_WEBHOOK_URL",
+    ]
+    assert names("[alerts]\nwecom = []") == []
+
+
+def _written(folder: Path, text: str) -> Path:
+    path = folder / "resolved.toml"
+    path.write_text(text)
+    return path
 
 
 def test_the_resolved_file_reads_back_the_same(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 import json
 import subprocess
 import sys
+import time
 
 import pytest
 
 from contract import events as ev
+from contract.journal import Journal
 from contract.metrics import merged
 from supervisor.demo.robot import Robot
 from tests.standin import expected_losses
@@ -156,3 +158,74 @@ def test_wrong_numbers_and_wrong_files_are_told(place, tmp_path) -> None:
     )
     assert done.returncode == 1
     assert "is not a journal" in done.stderr
+
+
+# --- what is told
+
+HUNG = ev.AlertQueued(id="f", key="failure:hang", severity="warning", title={}, text={}, receivers=())
+
+
+def _with_incident(run) -> None:
+    journal = Journal(run.journal, clock=time.time, epoch=0)
+    for body in (HUNG, ev.StateChanged(state="failed", reason="the same failure twice")):
+        journal.append(body)
+    journal.close()
+
+
+def _ack_and_silence(place, run) -> None:
+    done = place.ciuic("ack", run.run_id)
+    assert done.returncode == 0, done.stderr
+    assert "acknowledged by" in done.stdout
+    done = place.ciuic("silence", run.run_id, "2h")
+    assert done.returncode == 0, done.stderr
+    alerts = place.facts(run)["alerts"]
+    assert alerts["acknowledged"]["keys"] == ["failure:hang"]
+    assert 7000 < alerts["silenced"]["until"] - time.time() <= 7200
+    shown = place.ciuic("status", run.run_id, "--lang", "zh").stdout
+    assert "确认：解决前不再重复通知" in shown
+    assert "已静默到" in shown
+    assert "已静默到" in place.ciuic("status", "--lang", "zh").stdout
+    assert place.ciuic("silence", run.run_id, "off").returncode == 0
+    assert place.facts(run)["alerts"]["silenced"] is None
+    told = [(item.request, bool(item.by)) for item in bodies(run, ev.RequestTaken)]
+    assert told == [("ack", True), ("silence", True), ("silence", True)]
+    assert not list(run.requests.glob("*.json"))
+
+
+def test_ack_and_silence_without_a_supervisor_do_nothing_else_to_the_run(place) -> None:
+    run = bare_run(place.root)
+    _with_incident(run)
+    before = len(bodies(run, ev.Body))
+    _ack_and_silence(place, run)
+    kinds = {type(body).__name__ for body in bodies(run, ev.Body)[before:]}
+    assert kinds == {"RequestTaken", "RequestDone", "AlertsAcknowledged", "AlertsSilenced"}
+
+
+def test_ack_and_silence_with_a_supervisor(place) -> None:
+    run = bare_run(place.root)
+    _with_incident(run)
+    place.supervise()
+    wait_for(lambda: place.log.exists() and "supervises" in place.log.read_text())
+    _ack_and_silence(place, run)
+
+
+def test_ack_without_an_incident_and_a_silence_of_no_length_are_refused(place) -> None:
+    run = bare_run(place.root)
+    done = place.ciuic("ack", run.run_id)
+    assert (done.returncode, "no open incident" in done.stdout) == (1, True)
+    done = place.ciuic("silence", run.run_id, "soon")
+    assert (done.returncode, "30m" in done.stderr) == (2, True)
+    assert place.ciuic("silence", run.run_id, "30d").returncode == 2
+
+
+def test_a_language_that_is_not_spoken_is_refused(place) -> None:
+    for command in (("status",), ("explain", "x"), ("checkpoints", "x")):
+        done = place.ciuic(*command, "--lang", "fr")
+        assert (done.returncode, "zh or en" in done.stderr) == (2, True)
+    assert place.ciuic("status", "--lang", "zh_CN.UTF-8").returncode == 0
+
+
+def test_status_says_what_the_three_numbers_of_alerts_are(place) -> None:
+    bare_run(place.root)
+    assert "alerts sent/pending/failed" in place.ciuic("status", "--lang", "en").stdout
+    assert "告警 已发/待发/失败" in place.ciuic("status", "--lang", "zh").stdout

@@ -270,7 +270,7 @@ KEPT = ev.EvidenceKept(
 
 
 def test_alerts_and_the_story_show_path_and_digest() -> None:
-    told = alerts.failed(history(HUNG, KEPT), IN_PLACE, HUNG, "attempt", None)
+    told = alerts.failed(history(HUNG, KEPT), IN_PLACE, HUNG, "attempt", None, 2)
     assert told.text["en"].endswith("Evidence: /r/evidence/g0001\nrank 1 in f (a.py:1)\nno flight recorder")
     back = ev.Recovered(
         attempt=1,

@@ -54,13 +54,15 @@ def test_a_failure_alert_says_who_what_and_what_is_done() -> None:
         reason="rank 1 on n1 stands still in forward after step 7 for 9.0 s",
         limits={"phase": "forward", "idle_s": 9.0, "limit_s": 8.0},
     )
-    found = alerts.failed(history(), CONFIG, hung, "in-place", SAVED)
+    found = alerts.failed(history(), CONFIG, hung, "in-place", SAVED, 2)
     assert found.text["zh"] == (
         "【r】rank 1：卡住\n"
         "rank 1（节点 n1）停在前向阶段，9.0 秒没有进展（上限 8.0 秒），第 7 步之后\n"
         "处理：原地重启（第 2 次启动），从第 8 步的检查点继续\n"
+        "代价：发现用时 0.0 秒，约 0 步要重新训练\n"
         "最后输出：RuntimeError: bug\n"
-        "证据：runs/r/attempts/0001/evidence/g0001"
+        "您需要做：无需操作，恢复后另行通知\n"
+        "位置：第 1 次提交，第 1 次启动；证据：runs/r/attempts/0001/evidence/g0001"
     )
     assert "restart in place (generation 2), from the checkpoint of step 8" in found.text["en"]
     assert found.severity == "warning"
@@ -80,7 +82,7 @@ def test_the_final_alert_has_the_last_line_a_fix_and_the_evidence() -> None:
 def test_every_failure_has_a_sentence_in_both_languages_and_fits(verdict: str, cause: str) -> None:
     item = failure(verdict=verdict, cause=cause, lines=("错" * 3000,), reason="r" * 5000)
     for found in (
-        alerts.failed(history(), CONFIG, item, "attempt", None),
+        alerts.failed(history(), CONFIG, item, "attempt", None, 2),
         alerts.stopped(history(), CONFIG, item, alerts.Stop(en="x" * 3000, zh="x")),
     ):
         assert all(0 < size(text) <= 2000 for text in found.text.values())
@@ -111,7 +113,7 @@ def test_the_time_lost_is_told_after_recovery() -> None:
 def test_an_unexplained_end_is_told_with_its_last_lines() -> None:
     lines = tuple(f"odd line {number}" for number in range(8))
     what = failure(cause="unexplained", entry="ciuic-rank-ended", signature="", lines=lines)
-    text = alerts.failed(history(), CONFIG, what, "in-place", SAVED).text["zh"]
+    text = alerts.failed(history(), CONFIG, what, "in-place", SAVED, 2).text["zh"]
     assert "原因不明" in text
     assert "odd line 7" in text
     assert "odd line 4" in text

@@ -641,6 +641,8 @@ class World:
     def _answer(self, action: do.Answer) -> None:
         request = action.request
         self.append(ev.RequestTaken(id=request.id, request=request.kind, by=request.by, args={}))
+        for body in action.events:
+            self.append(body)
         self.append(ev.RequestDone(id=request.id, outcome=action.outcome, ok=action.ok))
         self.requests.pop(request.id, None)
 

@@ -1,0 +1,195 @@
+"""The closed set of reasons in Chinese. The journal keeps one language; people read theirs.
+
+A reason that is the sentence of a recorded failure is told by `failure_words`; what comes from outside (Slurm, an
+exception) stays as it was said.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from contract.events import Body, Judged
+from contract.history import History
+from supervisor.core import failure_words
+from supervisor.core.phrases import CAUSES, STATES, word
+
+# Groups named `what` hold a reason, `state` a run's state, `causes` classes of failures; all others stay.
+_RULES: tuple[tuple[str, str], ...] = (
+    (r"the first attempt", "首次提交"),
+    (r"the last attempt is over", "上一次作业已结束"),
+    (r"resumed by (?P<who>[^;]+)", "{who} 要求继续"),
+    (r"cancelled by (?P<who>[^;]+)", "被 {who} 取消"),
+    (r"paused by (?P<who>[^;]+)", "被 {who} 暂停"),
+    (r"paused", "已暂停"),
+    (r"newest checkpoint: step (?P<step>\d+)", "最新检查点：第 {step} 步"),
+    (r"there is no checkpoint", "还没有检查点"),
+    (r"no attempt yet", "尚未提交作业"),
+    (r"attempt (?P<n>\d+) is not submitted yet(?:: (?P<why>.+))?", "第 {n} 次提交尚未完成：{why}"),
+    (
+        r"job (?P<job>\S+) waits in the queue(?: \((?P<why>.*)\))?",
+        "作业 {job} 在排队（{why}）",
+    ),
+    (r"job (?P<job>\S+) is held in the queue(?: \((?P<why>.*)\))?", "作业 {job} 被挂起（{why}）"),
+    (
+        r"(?P<there>\d+) of (?P<all>\d+) agents are there, no worker yet",
+        "{all} 个节点代理已有 {there} 个就位，尚无 worker",
+    ),
+    (
+        r"(?P<done>\d+) of (?P<all>\d+) workers have finished their first step",
+        "{all} 个 worker 中有 {done} 个完成了第一步",
+    ),
+    (
+        r"all (?P<n>\d+) workers train, step (?P<step>\d+) of (?P<all>\d+)",
+        "{n} 个 worker 都在训练，第 {step}/{all} 步",
+    ),
+    (r"all (?P<n>\d+) workers train, step (?P<step>\d+)", "{n} 个 worker 都在训练，第 {step} 步"),
+    (
+        r"all (?P<n>\d+) workers run; the program reports no progress: only its exit is watched",
+        "{n} 个 worker 都在运行；程序不报告进度，只监视退出",
+    ),
+    (r"all (?P<n>\d+) workers finished, at step (?P<step>\d+)", "{n} 个 worker 都已完成，第 {step} 步"),
+    (
+        r"all (?P<n>\d+) workers saved to pause and left, at step (?P<step>\d+)",
+        "{n} 个 worker 已保存并退出（暂停），第 {step} 步",
+    ),
+    (
+        r"all (?P<n>\d+) workers saved (?P<why>.+) and left, at step (?P<step>\d+)",
+        "{n} 个 worker 已保存并退出（{why}），第 {step} 步",
+    ),
+    (
+        r"rank (?P<rank>\d+) on (?P<node>\S+) has ended; what explains it is due in a moment",
+        "rank {rank}（节点 {node}）已退出，正在查明原因",
+    ),
+    (
+        r"the job was cancelled, and not by the supervisor(?:: (?P<what>.+))?",
+        "作业被取消，不是看护进程所为（{what}）",
+    ),
+    (
+        r"the job ended well at the target step (?P<step>\d+): (?P<what>.+)",
+        "作业在目标第 {step} 步正常结束（{what}）",
+    ),
+    (
+        r"the job ended and no worker's end explains it: (?P<what>.+)",
+        "作业已结束，没有 worker 的退出能说明原因（{what}）",
+    ),
+    (r"the job ended before any agent started: (?P<what>.+)", "作业在任何节点代理启动之前就结束了（{what}）"),
+    (r"the job ended as it was told to: (?P<what>.+)", "作业已按要求结束（{what}）"),
+    (r"the job lost a node: (?P<what>.+)", "作业失去一个节点（{what}）"),
+    (r"the job reached its time limit: (?P<what>.+)", "作业到达时限（{what}）"),
+    (r"the job was preempted: (?P<what>.+)", "作业被抢占（{what}）"),
+    (r"the job is over", "作业已结束"),
+    (r"the job is ending", "作业正在结束"),
+    (r"the queue says (?P<said>.+)", "队列状态 {said}"),
+    (r"the queue does not say", "队列没有说明"),
+    (r"the queue is asked first", "先询问队列"),
+    (r"whether the job (?:exists|is over) is not known", "作业是否存在尚不清楚"),
+    (r"never submitted", "从未提交"),
+    (r"the workers save and the agents leave", "worker 正在保存，节点代理随后离开"),
+    (r"the agents leave by themselves", "节点代理会自行离开"),
+    (r"saved, but the agents do not leave", "已保存，但节点代理没有离开"),
+    (r"it could not save: (?P<what>.+)", "未能保存：{what}"),
+    (r"a new attempt is needed: (?P<what>.+)", "需要新的作业：{what}"),
+    (r"attempt (?P<n>\d+) was told to end: (?P<what>.+)", "已要求第 {n} 次作业结束：{what}"),
+    (r"still there after (?P<s>\d+) s", "{s} 秒后仍在"),
+    (r"backs off before the restart: (?P<what>.+)", "重启前先等待：{what}"),
+    (r"submits again: (?P<why>.*)", "将再次提交：{why}"),
+    (r"the job cannot be submitted: (?P<why>.+)", "作业无法提交：{why}"),
+    (r"cannot be observed: (?P<what>.+)", "无法观测：{what}"),
+    (r"cannot be read: (?P<why>.+)", "无法读取：{why}"),
+    (r"Slurm has not answered yet", "Slurm 尚未应答"),
+    (r"left alone: (?P<why>.+)", "不作处理：{why}"),
+    (r"the run is (?P<state>\w+)", "任务{state}"),
+    (r"the run goes on(?: with a new attempt)?", "任务继续"),
+    (r"only paused, failed or cancelled runs are resumed", "只有已暂停、已失败或已取消的任务可以继续"),
+    (r"the run is (?P<state>\w+): there is nothing to (?P<verb>\w+)", "任务{state}，无法执行 {verb}"),
+    (r"this request is not understood", "无法理解这个请求"),
+    (r"this run is only observed \(observe_only\)", "此任务只观察（observe_only）"),
+    (r"there is no open incident to acknowledge", "当前没有待确认的故障"),
+    (r"acknowledged by (?P<who>[^:]+): (?P<causes>[^;]+)", "{who} 已确认：{causes}"),
+    (r"not told again until a checkpoint follows a recovery", "恢复并有新检查点之前不再重复通知"),
+    (r"silenced by (?P<who>.+) until (?P<t>[^;]+)", "{who} 已静默到 {t}"),
+    (r"what happens until then is told afterwards in one message", "期间发生的事届时合并成一条告知"),
+    (r"the silence is over", "静默已结束"),
+    (r"training was refused: (?P<what>.+)", "训练程序拒绝启动：{what}"),
+    (r"a configuration error is never retried: (?P<what>.+)", "配置错误不会重试：{what}"),
+    (
+        r"the same failure (?P<n>\d+) times in a row at step (?P<step>-?\d+) \((?P<causes>[^)]+)\): (?P<what>.+)",
+        "同一故障在第 {step} 步连续出现 {n} 次（{causes}）：{what}",
+    ),
+    (
+        r"the same failure (?P<n>\d+) times in a row before the first step \((?P<causes>[^)]+)\): (?P<what>.+)",
+        "同一故障在第一步之前连续出现 {n} 次（{causes}）：{what}",
+    ),
+    (
+        r"(?P<n>\d+) failures without a new checkpoint between them \(limit (?P<max>\d+)\); the last: (?P<what>.+)",
+        "{n} 次故障之间没有新的检查点（上限 {max} 次）；最近一次：{what}",
+    ),
+    (
+        (
+            r"(?P<n>\d+) infrastructure failures without a new checkpoint between them \(limit (?P<max>\d+)\); "
+            r"the last: (?P<what>.+)"
+        ),
+        "{n} 次基础设施故障之间没有新的检查点（上限 {max} 次）；最近一次：{what}",
+    ),
+    (
+        (
+            r"several runs fail together: (?P<n>\d+) within (?P<s>\d+) s of causes that are hardly their own "
+            r"\((?P<list>[^)]*)\), so their restarts are spread, at most (?P<max>\d+) at once"
+        ),
+        "{n} 个任务在 {s} 秒内同时出故障，多半有共同原因（{list}），重启错开进行，同时最多 {max} 个",
+    ),
+    (r"this one in (?P<s>\d+) s", "本任务 {s} 秒后重启"),
+    (r"(?P<n>\d+) are on their way now", "现有 {n} 个正在重启"),
+    (r"numerics\.on_nan = stop: .+", "numerics.on_nan = stop：出现 NaN/Inf 即停止"),
+    (
+        r"dropping steps did not help \(numerics\.on_nan = skip\)",
+        "跳过这些步没有效果（numerics.on_nan = skip）",
+    ),
+    (
+        r"lowering the loss scale did not help \(numerics\.on_nan = lower-scale\)",
+        "降低 loss scale 没有效果（numerics.on_nan = lower-scale）",
+    ),
+)
+_COMPILED = tuple((re.compile(pattern, re.DOTALL), form) for pattern, form in _RULES)
+_EMPTY = re.compile(r"（）|：$")
+
+
+def failures_in_chinese(bodies: Iterable[Body]) -> Mapping[str, str]:
+    """Reason of each recorded failure → its Chinese sentence."""
+    found = {body.reason: failure_words.sentence(body, "zh") for body in bodies if isinstance(body, Judged)}
+    return MappingProxyType(found)
+
+
+def failures_of(history: History) -> Mapping[str, str]:
+    """The same from a fold."""
+    generations = (generation for attempt in history.attempts for generation in attempt.generations)
+    return failures_in_chinese(item.failure for item in generations if item.failure is not None)
+
+
+def chinese(reason: str, failures: Mapping[str, str]) -> str:
+    """The reason in Chinese, as far as we said it; the words of others stay."""
+    if reason in failures:
+        return failures[reason]
+    for pattern, form in _COMPILED:
+        found = pattern.fullmatch(reason)
+        if found:
+            parts = {name: _part(name, value or "", failures) for name, value in found.groupdict().items()}
+            return _EMPTY.sub("", form.format(**parts))
+    begin, mark, end = reason.rpartition("; ")
+    if mark:
+        said = chinese(begin, failures), chinese(end, failures)
+        if said != (begin, end):
+            return "；".join(said)
+    return reason
+
+
+def _part(name: str, value: str, failures: Mapping[str, str]) -> str:
+    match name:
+        case "what" | "why":
+            return chinese(value, failures)
+        case "state":
+            return word(STATES, value, "zh")
+        case "causes":
+            return "、".join(word(CAUSES, item.strip(), "zh") for item in value.split(","))
+        case _:
+            return value

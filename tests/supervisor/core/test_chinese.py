@@ -1,0 +1,61 @@
+"""Chinese throughout: what explain says to a Chinese reader has no English sentence of ours in it."""
+
+import re
+
+import pytest
+
+from contract.requests import RequestKind
+from contract.states import JobState
+from supervisor.core.decide import decide
+from supervisor.core.reasons import chinese, failures_of
+from supervisor.core.story import story
+from tests.supervisor.core.world import World, small_config, training
+
+
+def _scenes():
+    """Runs in the tiny world, each with a fault or a wish; what they say in the journal, now, and of what comes."""
+    ends = (JobState.ENDED_LIMIT, JobState.ENDED_PREEMPTED, JobState.ENDED_FAILED, JobState.ENDED_NODE, JobState.ENDED_CANCELLED)  # fmt: skip
+    yield from ((f"ends {state}", lambda world, state=state: world.end_job(state), {}) for state in ends)
+    kinds = (RequestKind.PAUSE, RequestKind.CANCEL, RequestKind.RESUME)
+    yield from ((f"asked to {kind}", lambda world, kind=kind: world.ask(kind), {}) for kind in kinds)
+    yield "killed", lambda world: world.kill_rank(1), {}
+    yield "hung", lambda world: world.hang_rank(1), {}
+    yield "raises", lambda world: world.raise_in_rank(1), {}
+    yield "node lost", lambda world: world.lose_node(1), {}
+    yield (
+        "budget spent",
+        lambda world: world.kill_rank(1),
+        {"supervisor": {"in_place_limit": 0, "max_failures": 1}},
+    )
+
+
+@pytest.mark.parametrize(("name", "hurt", "sections"), list(_scenes()), ids=lambda item: item if isinstance(item, str) else "")  # fmt: skip
+def test_what_explain_says_in_chinese_has_no_english_sentence_in_it(name, hurt, sections) -> None:
+    world = World(config=small_config(**sections))
+    world.until(training)
+    hurt(world)
+    said: set[str] = set()
+    for _ in range(120):
+        world.move()
+        observation, verdict = world.look()
+        failures = failures_of(world.history)
+        if not verdict.failed:
+            said.add(chinese(verdict.reason, failures))
+        actions = decide(world.history, observation, verdict, world.config, world.wall)
+        said |= {chinese(action.reason, failures) for action in actions if hasattr(action, "reason")}
+        world.live_tick()
+        if world.history.state.final:
+            break
+    lines = [*said, *story(world.journal, "zh")]
+    english = [line for line in lines if re.search(r"[a-z]{2,} [a-z]{2,} [a-z]{2,}", line)]
+    own_words = "RuntimeError: bug at step"  # of the program: they stay as they are
+    assert [line for line in english if own_words not in line] == []
+
+
+def test_reasons_with_other_peoples_words_keep_them() -> None:
+    assert chinese("the job was preempted: the queue says ended-preempted (by job 7)", {}) == (
+        "作业被抢占（队列状态 ended-preempted (by job 7)）"
+    )
+    assert chinese("sbatch: error: Invalid partition", {}) == "sbatch: error: Invalid partition"
+    assert chinese("attempt 2 is not submitted yet", {}) == "第 2 次提交尚未完成"
+    assert chinese("resumed by li; nobody knows", {}) == "li 要求继续；nobody knows"
