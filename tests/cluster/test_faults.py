@@ -11,7 +11,7 @@ from tests.cluster import faults
 from tests.cluster.conftest import Field, bodies, history, losses, members, newest
 from tests.standin import expected_losses
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)  # four minutes on an idle machine
 
 STEPS = 6000
 
