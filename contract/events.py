@@ -203,6 +203,18 @@ class BoundsSet(Body):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SettingsChanged(Body):
+    """run.toml was replaced between two attempts, as `request` asked: `changes` in words, the whole as a digest."""
+
+    request: str
+    by: str
+    changes: tuple[str, ...]
+    config_digest: str
+    target_steps: int
+    target_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class RequestTaken(Body):
     """A command's request, consumed by the lock's holder."""
 
@@ -304,6 +316,7 @@ KINDS: Mapping[str, type[Body]] = {
     "checkpoint-seen": CheckpointSeen,
     "state-changed": StateChanged,
     "bounds-set": BoundsSet,
+    "settings-changed": SettingsChanged,
     "request-taken": RequestTaken,
     "request-done": RequestDone,
     "alert-queued": AlertQueued,

@@ -127,6 +127,7 @@ class History:
     min_step: int = 0
     max_step: int = -1
     skip_windows: tuple[tuple[int, int], ...] = ()
+    changed_for: str = ""  # the newest request whose settings are in run.toml
     requests: Mapping[str, ev.RequestTaken] = field(default_factory=dict)  # taken, not done
     outbox: Mapping[str, AlertState] = field(default_factory=dict)  # not delivered yet; see box_key
     open_keys: frozenset[str] = frozenset()  # alerts said since the last recovery
@@ -363,6 +364,13 @@ def _bounds_set(history: History, body: ev.BoundsSet, at: float) -> History:
     return replace(history, min_step=body.min_step, max_step=body.max_step, skip_windows=body.skip_windows)
 
 
+def _settings_changed(history: History, body: ev.SettingsChanged, at: float) -> History:
+    del at
+    return replace(
+        history, changed_for=body.request, target_steps=body.target_steps, target_tokens=body.target_tokens
+    )
+
+
 def _request_taken(history: History, body: ev.RequestTaken, at: float) -> History:
     del at
     return replace(history, requests={**history.requests, body.id: body})
@@ -492,6 +500,7 @@ _RULES: Mapping[type[ev.Body], Callable[[History, Any, float], History]] = Mappi
         ev.CheckpointSeen: _checkpoint_seen,
         ev.StateChanged: _state_changed,
         ev.BoundsSet: _bounds_set,
+        ev.SettingsChanged: _settings_changed,
         ev.RequestTaken: _request_taken,
         ev.RequestDone: _request_done,
         ev.AlertQueued: _alert_queued,

@@ -29,12 +29,18 @@ class RequestKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One wish of a person. `by` is the user's name, for the journal."""
+    """One wish of a person. `by` is the user's name, for the journal. `args` of a resume: `set`, what to change."""
 
     id: str
     kind: RequestKind
     by: str
     args: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Changes of the configuration, as `section.key=value`."""
+        found = self.args.get("set", ())
+        return tuple(str(item) for item in found) if isinstance(found, list | tuple) else ()
 
 
 def new_id(now: float) -> str:

@@ -1,6 +1,5 @@
 """Create a run and hand in its first attempt. Until the attempt is intended, a failure leaves nothing behind."""
 
-import hashlib
 import os
 import secrets
 import shutil
@@ -11,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from contract import files
-from contract.config import ConfigError, Problem, RunConfig, dump
+from contract.config import ConfigError, Problem, RunConfig, digest, dump
 from contract.control import Control, write_control
 from contract.events import AttemptIntended, AttemptSubmitted, RunCreated, SubmitFailed
 from contract.files import FileLock
@@ -118,7 +117,7 @@ def _fill(place: RunDir, run_id: str, config: RunConfig) -> None:
         journal.append(
             RunCreated(
                 run=run_id,
-                config_digest=hashlib.sha256(text.encode()).hexdigest()[:16],
+                config_digest=digest(text),
                 version=package_version(),
                 target_steps=config.run.steps,
                 target_tokens=config.run.tokens,

@@ -55,5 +55,5 @@ def export(
         "with its tokenizer" if facts["tokenizer"] else "without tokenizer files (the data is plain bytes)"
     )
     typer.echo(
-        f"step {facts['step']}, {facts['bytes'] / 1e9:.2f} GB in {dtype.value}, {tokenizer}: {facts['path']}"
+        f"step {facts['step']}, {facts['bytes'] / 1e6:,.1f} MB in {dtype.value}, {tokenizer}: {facts['path']}"
     )

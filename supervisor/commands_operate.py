@@ -2,11 +2,14 @@
 
 import re
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from contract.states import ExitCode
 
 Name = Annotated[str, typer.Argument(metavar="RUN", help="Run id, or the beginning of one.")]
 Where = Annotated[
@@ -23,9 +26,17 @@ def pause(run: Name, root: Where = None, wait: Patience = WAIT_S) -> None:
     _ask(run, "pause", root, wait)
 
 
-def resume(run: Name, root: Where = None, wait: Patience = WAIT_S) -> None:
-    """Go on with a paused or failed run."""
-    _ask(run, "resume", root, wait)
+def resume(
+    run: Name,
+    root: Where = None,
+    wait: Patience = WAIT_S,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one setting; may be repeated."),
+    ] = None,
+) -> None:
+    """Go on with a paused or failed run, on other nodes or with other settings if --set says so."""
+    _ask(run, "resume", root, wait, overrides or ())
 
 
 def cancel(run: Name, root: Where = None, wait: Patience = WAIT_S) -> None:
@@ -74,7 +85,11 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _ask(name: str, kind: str, root: Path | None, wait_s: float, **args: float) -> None:
+def _ask(
+    name: str, kind: str, root: Path | None, wait_s: float, settings: Sequence[str] = (), **args: float
+) -> None:
+    from contract.config import ConfigError, read_resolved
+    from contract.config.amend import amended
     from contract.requests import RequestKind
     from supervisor.choose import NoSuchRunError, find_run, root_of
     from supervisor.operate import ask
@@ -83,7 +98,15 @@ def _ask(name: str, kind: str, root: Path | None, wait_s: float, **args: float) 
     try:
         found = find_run(place, name)
         say = partial(typer.echo, err=True)
-        outcome = ask(place, found, RequestKind(kind), wait_s=wait_s, say=say, args=args)
+        if settings:  # a typing error is told here and now
+            _, changes = amended(read_resolved(found.config), settings, source=found.run_id)
+            for item in changes:
+                say(f"{found.run_id}: {item}")
+        asked = {**args, **({"set": list(settings)} if settings else {})}
+        outcome = ask(place, found, RequestKind(kind), wait_s=wait_s, say=say, args=asked)
+    except ConfigError as error:
+        typer.echo(f"{kind}: {error}", err=True)
+        raise typer.Exit(ExitCode.CONFIG) from None
     except (NoSuchRunError, OSError, ValueError) as error:
         typer.echo(f"{kind}: {error}", err=True)
         raise typer.Exit(1) from None

@@ -13,9 +13,9 @@ from contract.history import History, fold
 from contract.journal import JournalReader
 from contract.layout import Root, RunDir
 from contract.requests import Request, RequestKind, new_id, read_requests, write_request
-from supervisor.adapters.act import answer
 from supervisor.adapters.leadership import Leadership, RefusedError, take
 from supervisor.adapters.post import TIMEOUT_S
+from supervisor.adapters.requests import answer
 from supervisor.book import Book
 from supervisor.core.heard import heard
 from supervisor.daemon import make_world

@@ -266,6 +266,7 @@ class Supervision:
                 self._say_once(f"{storm.HELD}: this restart waits for its turn")
             if active.complete or _harmless(action):
                 active.hands.carry_out(action)
+        active.config = active.hands.config  # a request may have changed it
         self._copy(active, observation, verdict)
         self.looked = active.complete
 

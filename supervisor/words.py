@@ -92,6 +92,7 @@ TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "SaveAndLeave": ("save and leave", "保存并离开"),
         "Cancel": ("end the job", "结束作业"),
         "CloseAttempt": ("record the job's end", "记录作业结束"),
+        "Reconfigure": ("change the settings", "修改配置"),
         "SetState": ("record the state", "记录状态"),
         "SetBounds": ("roll back", "回滚"),
         "Answer": ("answer a request", "答复请求"),

@@ -5,7 +5,6 @@ Needs no rank and no engine; reads whatever number of ranks and ZeRO stage wrote
 
 import argparse
 import json
-import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -13,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault(
-    "DS_ACCELERATOR", "cpu"
-)  # what the checkpoint's files import must not look for a device
+if __name__ == "__main__":
+    from trainer import preload  # noqa: F401 - first: quiet imports, and no device claimed
 
 import torch
 

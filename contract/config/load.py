@@ -1,6 +1,7 @@
 """Read a configuration and report everything that is wrong with it in one go."""
 
 import difflib
+import hashlib
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -55,13 +56,14 @@ def load(path: Path, overrides: Sequence[str] = (), *, only: frozenset[str] = fr
         value = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(str(path), [Problem(where="file", what=f"not TOML: {error}")]) from error
-    problems = [problem for item in overrides if (problem := _override(value, item))]
+    problems = [problem for item in overrides if (problem := override(value, item))]
     if problems:
         raise ConfigError(str(path), problems)
     return parse(value, source=str(path), bases=(path.resolve().parent, Path.cwd()), only=only)
 
 
-def _override(value: dict[str, Any], item: str) -> Problem | None:
+def override(value: dict[str, Any], item: str) -> Problem | None:
+    """Put `section.key=value` into the mapping; returns what is wrong with it."""
     key, equals, text = item.partition("=")
     names = key.strip().split(".")
     if not equals or not all(names):
@@ -95,7 +97,7 @@ def parse(
         problems: list[Problem] = []
         broken: frozenset[str] = frozenset()
     except ValidationError as error:
-        problems = [_problem(item, value) for item in error.errors(include_url=False)]
+        problems = [problem_of(item, value) for item in error.errors(include_url=False)]
         broken = frozenset(str(item["loc"][0]) for item in error.errors(include_url=False) if item["loc"])
         config = _sound_part(value, broken)
     config, contradicting = fed(_anchored(config, bases))
@@ -103,7 +105,7 @@ def parse(
         model, more = shaped(config.model)
         config, contradicting = config.model_copy(update={"model": model}), [*contradicting, *more]
     problems += [_sentence("", text) for text in contradicting]
-    problems += _contradictions(config, broken)
+    problems += contradictions(config, broken)
     if only:
         problems = [found for found in problems if found.where.partition(".")[0] in only]
     if problems:
@@ -148,7 +150,8 @@ def _anchor(path: str, bases: Sequence[Path]) -> str:
     return str(next((place for place in tried if place.exists()), tried[0] if tried else path))
 
 
-def _contradictions(config: RunConfig, broken: frozenset[str]) -> list[Problem]:
+def contradictions(config: RunConfig, broken: frozenset[str]) -> list[Problem]:
+    """Problems between keys and between sections, those aside that are `broken` in themselves."""
     found: list[Problem] = []
     for name in RunConfig.model_fields:
         if name in broken:
@@ -168,7 +171,8 @@ def _sentence(section: str, text: str) -> Problem:
     return Problem(where=f"{section}.{key}" if section else key, what=what)
 
 
-def _problem(item: Any, value: Any) -> Problem:
+def problem_of(item: Any, value: Any) -> Problem:
+    """One error of pydantic in our words; `value` is the mapping that it is about."""
     where = ".".join(_as_written(item["loc"], value)) or "file"
     if item["type"] == "extra_forbidden":
         return Problem(where=where, what=f"unknown key{_did_you_mean(item['loc'])}")
@@ -217,6 +221,11 @@ def dump(config: RunConfig) -> str:
     return tomli_w.dumps(config.model_dump(mode="json"))
 
 
+def digest(text: str) -> str:
+    """What a configuration is told apart by, of its `dump`."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def read_resolved(path: Path) -> RunConfig:
     """run.toml of a run directory. Trusted to be sound (we wrote it), so the data is not looked for.
 
@@ -230,7 +239,7 @@ def read_resolved(path: Path) -> RunConfig:
         raise ConfigError(str(path), [Problem(where="file", what=error.strerror or str(error))]) from error
     except ValidationError as error:
         raise ConfigError(
-            str(path), [_problem(item, value) for item in error.errors(include_url=False)]
+            str(path), [problem_of(item, value) for item in error.errors(include_url=False)]
         ) from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(str(path), [Problem(where="file", what=f"not TOML: {error}")]) from error

@@ -13,13 +13,13 @@ from contract.config import RunConfig
 from contract.control import Control, Order, OrderKind, read_control, write_control
 from contract.history import AttemptHistory, History
 from contract.layout import RunDir
-from contract.requests import remove_request
 from contract.states import ControlPhase, JobState
 from slurm.job import read_job
 from slurm.nodes import keep_facts, list_nodes
 from slurm.queue import Job, QueueClient
 from slurm.request import attempt_tag
 from slurm.submit import Finding, Submitted, find_attempt, submit_attempt
+from supervisor.adapters.requests import answer, reconfigure
 from supervisor.adapters.rundir import highest_used
 from supervisor.book import Book
 from supervisor.core import actions as do
@@ -57,6 +57,8 @@ class Hands:
                 self._touch_the_job(action)
             case do.CloseAttempt() | do.SetBounds() | do.SetState() | do.Answer() | do.Tell():
                 self._write_down(action)
+            case do.Reconfigure():
+                self.config = reconfigure(self.book, action.request, self.say) or self.config
             case do.Wait():
                 pass
             case _:
@@ -337,20 +339,6 @@ class Hands:
 def _with(orders: tuple[Order, ...], more: tuple[Order, ...]) -> tuple[Order, ...]:
     """The newest orders, each once."""
     return tuple({order.id: order for order in (*orders, *more)}.values())[-_KEPT_ORDERS:]
-
-
-def answer(book: Book, action: do.Answer, say: Callable[[str], None]) -> None:
-    """Journal the request, what it brings about and its outcome; then the request is gone."""
-    request = action.request
-    if request.id not in book.answered:
-        say(f"request {request.kind} of {request.by}: {action.outcome}")
-        if request.id not in book.history.requests:
-            taken = ev.RequestTaken(id=request.id, request=request.kind, by=request.by, args=request.args)
-            book.append(taken)
-        for body in action.events:
-            book.append(body)
-        book.append(ev.RequestDone(id=request.id, outcome=action.outcome, ok=action.ok))
-    remove_request(book.run, request.id)
 
 
 def _recorded_id(run: RunDir, attempt: int) -> str:

@@ -89,6 +89,13 @@ class SetBounds:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reconfigure:
+    """Replace run.toml as the request asks, or answer it with what is wrong. No attempt may be alive."""
+
+    request: Request
+
+
+@dataclass(frozen=True, kw_only=True)
 class SetState:
     """The run's state as people see it."""
 
@@ -130,6 +137,7 @@ Action = (
     | Cancel
     | CloseAttempt
     | SetBounds
+    | Reconfigure
     | SetState
     | Answer
     | Tell

@@ -2,7 +2,7 @@
 
 from contract.requests import Request, RequestKind
 from contract.states import ControlPhase, JobState, RunState
-from supervisor.core.actions import Action, Answer, SaveAndLeave, SetState, Submit, Wait
+from supervisor.core.actions import Action, Answer, Reconfigure, SaveAndLeave, SetState, Submit, Wait
 from supervisor.core.case import Case
 from supervisor.core.finish import LEAVE_S, close, end_job
 
@@ -52,6 +52,8 @@ def _resume(case: Case, request: Request) -> tuple[Action, ...]:
     newest = case.newest
     if newest is not None and newest.ended is None and not (case.unborn and not case.job_state.alive):
         return ()  # never two attempts alive: first the old job's end is recorded
+    if request.settings and case.history.changed_for != request.id:
+        return (Reconfigure(request=request),)  # what follows is decided with the new settings
     reason = f"{RESUMED} {request.by or 'a person'}"
     return (
         SetState(state=RunState.PENDING, reason=reason),
@@ -138,6 +140,10 @@ def _not_possible(case: Case, request: Request) -> Answer:
     match request.kind:
         case RequestKind.UNKNOWN:
             outcome, ok = "this request is not understood", False
+        case RequestKind.RESUME if (
+            not state.final and case.history.changed_for != request.id and request.settings
+        ):
+            outcome, ok = f"the run is {state}; settings change while it is paused: pause it first", False
         case RequestKind.RESUME if state is RunState.PENDING:
             outcome, ok = "the run goes on", True  # the answer to a resume that was cut off in the middle
         case RequestKind.RESUME:

@@ -189,6 +189,12 @@ def _bounds(body: ev.BoundsSet, language: str) -> str:
     )
 
 
+def _changed(body: ev.SettingsChanged, language: str) -> str:
+    return _say(
+        language, f"配置已改：{'；'.join(body.changes)}", f"settings changed: {'; '.join(body.changes)}"
+    )
+
+
 def _asked(body: ev.RequestTaken, language: str) -> str:
     return _say(
         language, f"{body.by} 请求 {body.request}", f"{body.by or 'somebody'} asked to {body.request}"
@@ -251,6 +257,7 @@ _TELLERS: Mapping[type[ev.Body], Teller] = MappingProxyType(
         ev.CheckpointSeen: _saved,
         ev.StateChanged: _state,
         ev.BoundsSet: _bounds,
+        ev.SettingsChanged: _changed,
         ev.RequestTaken: _asked,
         ev.RequestDone: _done,
         ev.AlertQueued: _told,

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from contract.config import ConfigError, dump, load, parse, read_resolved
+from contract.config.amend import amended
 
 GOOD = '[run]\nname = "tiny"\nsteps = 10\n[job]\ncommand = ["true"]\n'
 
@@ -194,3 +195,29 @@ def test_rules_by_class_of_failure_have_closed_keys_and_survive_the_run_director
     assert {where.removeprefix("supervisor.rules.") for where in _problems(tmp_path, GOOD + wrong)} == {
         "gpu-oom.retry", "gpu-oom.budget", "none.[key]", "oom.[key]", "nan.colour",
     }  # fmt: skip
+
+
+def test_settings_of_a_run_change_between_two_attempts(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(GOOD)
+    config = load(path)
+    found, changes = amended(config, ["job.nodes=3", "run.steps=10"], source="r")
+    assert found.job.nodes == 3
+    assert [str(item) for item in changes] == ["job.nodes: 1 → 3"]
+    again, none = amended(found, ["job.nodes=3"], source="r")
+    assert (again, none) == (found, ())
+    with pytest.raises(ConfigError) as caught:
+        amended(config, ["run.seed=4", "job.executor=slurm", "jobs.nodes=2", "x"], source="r")
+    told = {problem.where: problem.what for problem in caught.value.problems}
+    assert "lose or repeat samples" in told["run.seed"]
+    assert {"job.executor", "--set x"} <= set(told)
+    with pytest.raises(ConfigError, match='did you mean "job"'):
+        amended(config, ["jobs.nodes=2"], source="r")
+
+
+def test_ranks_that_the_global_batch_does_not_divide_by_are_refused_with_what_would(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text("[run]\nsteps = 3\n[job]\nranks_per_node = 2\n")
+    config = load(path, only=frozenset({"run"}))
+    with pytest.raises(ConfigError, match="12 or 24 would be"):
+        amended(config, ["job.ranks_per_node=3"], source="r")

@@ -13,7 +13,7 @@ from contract.metrics import merged
 from supervisor.demo.robot import Robot
 from tests.standin import expected_losses
 from tests.supervisor.conftest import bare_run, wait_for
-from tests.supervisor.place import Place, alive, bodies, history, wait_for_state, wait_for_step
+from tests.supervisor.place import Place, alive, bodies, history, wait_for_state, wait_for_step, workers
 
 
 @pytest.fixture
@@ -60,6 +60,26 @@ def test_pause_resume_and_cancel_without_a_supervisor(place) -> None:
     assert done.returncode == 0, done.stderr
     assert history(run).state == "cancelled"
     assert not alive(run)
+
+
+def test_resume_on_another_number_of_ranks(place) -> None:
+    run = place.submit("--step-time", "0.05", steps=5000)
+    wait_for_step(run, 5)
+    place.supervise()
+    assert place.ciuic("pause", run.run_id).returncode == 0
+    wrong = place.ciuic("resume", run.run_id, "--set", "job.node=1")
+    assert wrong.returncode == 78
+    assert 'did you mean "nodes"' in wrong.stderr
+    last = history(run).newest_checkpoint.step + 20
+    settings = ("--set", "job.ranks_per_node=1", "--set", f"run.steps={last}")
+    done = place.ciuic("resume", run.run_id, *settings)
+    assert done.returncode == 0, done.stderr
+    [changed] = bodies(run, ev.SettingsChanged)
+    assert changed.changes == ("job.ranks_per_node: 2 → 1", f"run.steps: 5000 → {last}")
+    assert history(run).target_steps == last
+    wait_for_state(run, "completed")
+    assert {step: row["loss"] for step, row in merged(run).items()} == expected_losses(last)
+    assert set(workers(run, attempt=2)) == {0}
 
 
 def test_cancel_with_a_supervisor(place) -> None:

@@ -465,6 +465,25 @@ def test_resume_forgives_and_starts_a_new_attempt() -> None:
     assert names(act(past, replace(asked, requests=()))) == ["Submit"]
 
 
+def test_resume_with_settings_changes_them_first_and_only_while_nothing_runs() -> None:
+    asking = Request(id="1", kind=RequestKind.RESUME, by="li", args={"set": ["job.nodes=4"]})
+    bodies = (
+        failure(cause="config"),
+        ev.StateChanged(state="failed", reason="x"),
+        ev.AttemptEnded(attempt=1, job_state="ended-failed", reason="x"),
+    )
+    asked = seen(requests=(asking,), job=JobLook(state=JobState.ENDED_FAILED))
+    assert names(act(history(*bodies), asked)) == ["Reconfigure"]
+    changed = ev.SettingsChanged(
+        request="1", by="li", changes=("x",), config_digest="", target_steps=9, target_tokens=0
+    )
+    assert names(act(history(*bodies, changed), asked)) == ["SetState", "Answer"]
+    cut_off = history(*bodies, changed, ev.StateChanged(state="pending", reason="resumed by li"))
+    assert only(act(cut_off, asked), do.Answer).ok
+    running = act(history(), seen(requests=(asking,)))
+    assert "pause it first" in only(running, do.Answer).outcome
+
+
 def test_resume_waits_until_the_old_job_is_gone() -> None:
     past = history(failure(cause="config"), ev.StateChanged(state="failed", reason="x"))
     asked = seen(requests=(Request(id="1", kind=RequestKind.RESUME, by="li"),))

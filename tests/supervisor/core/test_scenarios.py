@@ -32,7 +32,7 @@ PLACE = Path(__file__).parents[2] / "scenarios"
 FILES = sorted(PLACE.glob("*.json"))
 
 
-def one_line(action: do.Action) -> str:  # noqa: PLR0911 - one line an action
+def one_line(action: do.Action) -> str:  # noqa: PLR0911, PLR0912 - one line an action
     match action:
         case do.Submit():
             return f"submit {action.attempt}" + (
@@ -53,6 +53,8 @@ def one_line(action: do.Action) -> str:  # noqa: PLR0911 - one line an action
             return f"cancel {action.attempt}" + (" by force" if action.force else "")
         case do.CloseAttempt():
             return f"close {action.attempt} {action.job_state}"
+        case do.Reconfigure():
+            return "reconfigure"
         case do.SetState():
             return f"state {action.state}"
         case do.Answer():

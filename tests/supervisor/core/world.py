@@ -568,6 +568,17 @@ class World:
                 order = Order(id=action.order, kind=action.kind)
                 self.control = replace(self.control, orders=(*self.control.orders, order))
                 self._effect()
+            case do.Reconfigure():
+                self.append(
+                    ev.SettingsChanged(
+                        request=action.request.id,
+                        by=action.request.by,
+                        changes=action.request.settings,
+                        config_digest="",
+                        target_steps=self.history.target_steps,
+                        target_tokens=0,
+                    )
+                )
             case do.SaveAndLeave():
                 assert self.control is not None
                 assert self.control.attempt == action.attempt
