@@ -6,6 +6,7 @@ from supervisor import (
     commands_alert,
     commands_demo,
     commands_diagnose,
+    commands_doctor,
     commands_export,
     commands_operate,
     commands_replay,
@@ -21,6 +22,7 @@ def mount(app: typer.Typer) -> None:
     app.command("supervise")(commands_supervise.supervise)
     app.command("status")(commands_show.status)
     app.command("diagnose")(commands_diagnose.diagnose)
+    app.command("doctor")(commands_doctor.doctor)
     app.command("explain")(commands_show.explain)
     app.command("logs")(commands_show.logs)
     app.command("alert-test")(commands_alert.alert_test)

@@ -72,17 +72,37 @@ class BeatLag:
         return max(measured, _CACHE_S if self._network and unmeasured else 0.0)
 
 
-def is_network(place: Path) -> bool:
-    """Whether other hosts may write here. A mount that cannot be told is taken for a local one."""
-    best, kind = "", ""
+@dataclass(frozen=True, kw_only=True)
+class Mount:
+    """Where a path is mounted from: kind of file system and options; empty when it cannot be told."""
+
+    kind: str = ""
+    options: tuple[str, ...] = ()
+
+
+def mount_of(place: Path) -> Mount:
+    """The mount that this path lies in."""
+    best, mount = "", Mount()
     try:
         mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
         here = f"{place.resolve()}/"
     except OSError:
-        return False
+        return mount
     for line in mounts:
         before, _, after = line.partition(" - ")
-        point = before.split()[4].rstrip("/") + "/"
+        fields, source = before.split(), after.split()
+        point = fields[4].rstrip("/") + "/"
         if here.startswith(point) and len(point) >= len(best):
-            best, kind = point, after.split()[0]
+            options = (*fields[5].split(","), *(source[2].split(",") if len(source) > 2 else ()))
+            best, mount = point, Mount(kind=source[0], options=options)
+    return mount
+
+
+def is_network_kind(kind: str) -> bool:
+    """Whether other hosts may write to such a file system."""
     return kind in _NETWORK or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE)
+
+
+def is_network(place: Path) -> bool:
+    """Whether other hosts may write here. A mount that cannot be told is taken for a local one."""
+    return is_network_kind(mount_of(place).kind)

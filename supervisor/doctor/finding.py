@@ -1,0 +1,58 @@
+"""What doctor says: one finding, and what follows from all of them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from contract.states import ExitCode
+
+
+class State(StrEnum):
+    """FAIL: runs will not work or will be lost. WARN: they work, worse than they could. SKIPPED: not looked at."""
+
+    FAIL = "fail"
+    WARN = "warn"
+    OK = "ok"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """`id` never changes its meaning; `why` and `fix` are empty where nothing is wrong."""
+
+    id: str
+    state: State
+    what: str
+    why: str = ""
+    fix: str = ""
+
+
+def ok(id_: str, what: str) -> Finding:
+    return Finding(id=id_, state=State.OK, what=what)
+
+
+def skipped(id_: str, what: str) -> Finding:
+    return Finding(id=id_, state=State.SKIPPED, what=what)
+
+
+def exit_code(findings: Iterable[Finding], *, strict: bool) -> int:
+    """0 or 1; `strict`: a warning counts too."""
+    bad = {State.FAIL, State.WARN} if strict else {State.FAIL}
+    return ExitCode.FAILED if any(finding.state in bad for finding in findings) else ExitCode.FINISHED
+
+
+def report(findings: Iterable[Finding]) -> list[str]:
+    """Lines for people, what is wrong at the end, where it is still on the screen."""
+    order = [State.SKIPPED, State.OK, State.WARN, State.FAIL]
+    known = sorted(findings, key=lambda finding: (order.index(finding.state), finding.id))
+    width = max((len(finding.id) for finding in known), default=0)
+    lines = []
+    for finding in known:
+        lines.append(f"{finding.state.upper():7} {finding.id:{width}}  {finding.what}")
+        lines += [f"{'':8}{'':{width}}  {label}: {text}" for label, text in _more(finding) if text]
+    counts = ", ".join(f"{sum(f.state is state for f in known)} {state}" for state in reversed(order))
+    return [*lines, counts]
+
+
+def _more(finding: Finding) -> tuple[tuple[str, str], ...]:
+    return ("why", finding.why), ("do", finding.fix)
