@@ -144,13 +144,22 @@ class FileLock:
 
 
 def lock_is_held(path: Path) -> bool:
-    """Whether somebody (not this process) holds the flock on this file. A missing file is not held."""
+    """Whether somebody (not this process) holds the flock on this file alone. A missing file is not held."""
+    return _refused(path, fcntl.LOCK_SH)
+
+
+def lock_is_shared(path: Path) -> bool:
+    """Whether somebody holds this flock in any way, alone or with others. A missing file is not held."""
+    return _refused(path, fcntl.LOCK_EX)
+
+
+def _refused(path: Path, kind: int) -> bool:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in {errno.EWOULDBLOCK, errno.EACCES}:
             return True

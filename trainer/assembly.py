@@ -1,5 +1,6 @@
 """Puts the parts of a run together, in the order that wastes the least time before the first step."""
 
+import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,14 +13,15 @@ from contract import config as configuration
 from contract.config import RunConfig
 from contract.layout import RunDir
 from contract.page import WorkerPage
+from contract.sampling import Sampler
 from contract.schedule import course_of
+from contract.staged import VARIABLE
 from contract.states import Phase
 from trainer.batch.control import BatchControl, remember_oom, too_large_before
 from trainer.batch.measure import Nothing, gauge_of
 from trainer.checkpoint import Checkpoints
 from trainer.data.batches import Batches
 from trainer.data.reader import TokenReader
-from trainer.data.sampler import Sampler
 from trainer.distributed import Ranks
 from trainer.engine import build_engine, deepspeed_config
 from trainer.evaluate import Evaluation
@@ -58,13 +60,16 @@ def plan(config: RunConfig, run: RunDir, *, ranks: int) -> Plan:
     """
     check_precision(config.precision)
     length = config.batch.sequence_length
-    reader = TokenReader(Path(config.data.path), "train", length=length)
+    stage = Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None
+    reader = TokenReader(Path(config.data.path), "train", length=length, stage=stage)
     started = start_settings(run, config.model)
     evaluated = config.data.evaluate_interval_steps > 0
     return Plan(
         config=config,
         reader=reader,
-        held_out=TokenReader(Path(config.data.path), "validation", length=length) if evaluated else None,
+        held_out=TokenReader(Path(config.data.path), "validation", length=length, stage=stage)
+        if evaluated
+        else None,
         shape=architecture(config.model, vocab_size=reader.vocab_size, sequence_length=length)
         if started is None
         else started_architecture(started, vocab_size=reader.vocab_size, sequence_length=length),

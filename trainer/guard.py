@@ -9,7 +9,7 @@ from enum import Enum, auto
 from typing import Any
 
 from contract.config.numerics import Numerics
-from trainer.data.sampler import Taken
+from contract.sampling import Taken
 from trainer.errors import NumericsError
 
 log = logging.getLogger(__name__)

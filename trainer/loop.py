@@ -6,12 +6,12 @@ from typing import Any
 
 from contract.config import RunConfig
 from contract.page import WorkerPage
+from contract.sampling import Taken
 from contract.states import ExitCode, Phase
 from trainer.batch.clock import Clock, clock_for
 from trainer.batch.control import BatchControl
 from trainer.checkpoint import Checkpoints
 from trainer.data.batches import Batches, Window
-from trainer.data.sampler import Taken
 from trainer.distributed import Ranks
 from trainer.engine import lower_scale
 from trainer.errors import NoMemoryError

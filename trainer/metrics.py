@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from contract.layout import RunDir
+from contract.sampling import Taken
 from trainer.batch.plan import Plan
-from trainer.data.sampler import Taken
 from trainer.progress import Progress
 from trainer.step import Outcome
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from trainer.data.sampler import Taken
+from contract.sampling import Taken
 
 
 @dataclass(frozen=True, kw_only=True)

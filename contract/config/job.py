@@ -94,6 +94,11 @@ class Job(Section):
 class Node(Section):
     interface: str = ""
     """Network interface for the process group, for example `ib0`; "" chooses (`ciuic tune --explain` says which and why)."""
+    stage: str = ""
+    """Directory on the node's own disk, for example `/nvme` or `$TMPDIR`: the data set is copied there while training
+    runs, once a node, and read from there as far as it is there and right. "" copies nothing."""
+    stage_gb: Annotated[float, Field(ge=0)] = 0.0
+    """The most that all copies of this user take there, in GB (10⁹ bytes); 0: until 5 % of the disk is left."""
     metrics_port: Annotated[int, Field(ge=0, le=65_000)] = 0
     """Port of the node agent's Prometheus metrics; 0 serves none. Local "nodes" count up from it."""
     metrics_address: str = "127.0.0.1"

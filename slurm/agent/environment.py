@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from contract import staged
 from contract.config import RunConfig
 from contract.control import Control
 from contract.evidence import NCCL
@@ -13,7 +14,12 @@ from slurm.agent.network import Link
 
 
 def base_environment(
-    environment: Mapping[str, str], config: RunConfig, index: int, *, local: bool
+    environment: Mapping[str, str],
+    config: RunConfig,
+    index: int,
+    *,
+    local: bool,
+    stage: Path | None = None,
 ) -> dict[str, str]:
     """What all workers of this node and the warm process have in common, read when they start or import.
 
@@ -37,7 +43,8 @@ def base_environment(
         devices["DS_ACCELERATOR"] = "cpu"
     # Unbuffered from the warm process on: a fork's streams are made before its output is a pipe.
     streams = {"PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8:backslashreplace"}
-    return defaults | kept | devices | job.environment | streams
+    copies = {} if stage is None else {staged.VARIABLE: str(stage)}
+    return defaults | kept | devices | copies | job.environment | streams
 
 
 def visible_devices(environment: Mapping[str, str], gpus: int, index: int, *, local: bool) -> str:

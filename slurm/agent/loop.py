@@ -37,6 +37,7 @@ from slurm.agent.news import News
 from slurm.agent.output import NodeLog
 from slurm.agent.pages import make_page_directory, remove_pages
 from slurm.agent.reporter import Reporter, first_beat
+from slurm.agent.staging import Staging
 
 _GAP_S = 5.0  # between two turns of the loop: longer than any of its own work takes
 _TURN_S = 0.1  # the longest sleep: pages are looked at, and signs of life taken, so often
@@ -67,12 +68,15 @@ class Agent:
             wanted=config.node.interface,
             environment={**os.environ, **config.job.environment},
         )
+        self._staging = Staging(run, config, {**os.environ, **config.job.environment}, self._tell)
         self._measuring = Measuring(run, attempt, config, me, self._tell)
         self._news = News(run, attempt, local=me.local, tell=self._tell)
         self._crew = Crew(
             node=me.node,
             program=program_of(config),
-            environment=base_environment(os.environ, config, me.index, local=me.local),
+            environment=base_environment(
+                os.environ, config, me.index, local=me.local, stage=self._staging.stage
+            ),
             clock=time.monotonic,
             tell=self._tell,
         )
@@ -105,6 +109,7 @@ class Agent:
             if self._leaving is not None and self._crew.over():
                 return self._left(self._leaving)
             self._measuring.look(now)
+            self._staging.look(now)
             self._report(now)
             self._log.flush()
             self._sleep(wake, now)
@@ -312,6 +317,8 @@ class Agent:
 
     def _report(self, now: float) -> None:
         port = 0 if self._listener is None else self._listener.getsockname()[1]
+        if self._staging.health:
+            self._reporter.health("stage", self._staging.health)
         self._reporter.say(
             phase=self._phase(),
             generation=self._generation,
@@ -344,6 +351,7 @@ class Agent:
         self._done = leave.code
         self._close_listener()
         self._measuring.end()
+        self._staging.end()
         now = time.monotonic()
         self._report(now)
         self._reporter.write(self._crew.beats(now), self._crew.usual(), now)

@@ -47,6 +47,10 @@ class Reporter:
         self._notes = [*self._notes, text[:300]][-_KEPT_NOTES:]
         self._take(replace(self.beat, notes=tuple(self._notes)))
 
+    def health(self, name: str, facts: Mapping[str, object]) -> None:
+        """The newest figures of one part of the node."""
+        self._take(replace(self.beat, health={**self.beat.health, name: dict(facts)}))
+
     def orders_done(self, ids: Iterable[str]) -> None:
         done = tuple(dict.fromkeys([*self.beat.orders_done, *ids]))[-_KEPT_ORDERS:]
         self._take(replace(self.beat, orders_done=done))

@@ -16,6 +16,7 @@ from contract.states import AgentPhase, ControlPhase, JobState, Phase
 from slurm import processes
 from tests.slurm.conftest import STANDIN, alive, config_of, wait_for
 from tests.standin import expected_losses
+from trainer.data.prepare import Recipe, prepare
 
 
 def test_two_nodes_complete_without_a_supervisor(start):
@@ -261,3 +262,29 @@ def test_our_packages_are_imported_wherever_we_stand(start, tmp_path, monkeypatc
     assert "foreign" not in trial.log()
     assert trial.losses() == expected_losses(30)
     assert processes.find(trial.run, 1) == []
+
+
+def test_the_data_are_staged_once_for_all_on_one_disk(start, tmp_path):
+    """Both agents are on this machine: one copy of each shard, both say that it is there, training does not wait."""
+    texts, data, stage = tmp_path / "texts", tmp_path / "data", tmp_path / "nvme"
+    texts.mkdir()
+    stage.mkdir()
+    for name in "abc":
+        (texts / f"{name}.txt").write_text(f"{name} text\n" * 2000)
+    prepare([texts], data, Recipe(vocab_size=0, validation_share=0.3, shard_tokens=5000))
+    shards = sorted(path.name for path in data.glob("*.bin"))
+    config = config_of(
+        "--step-time", "0.05", run={"steps": 2000}, job={"nodes": 2}, data={"path": str(data)},
+        node={"stage": str(stage)},
+    )  # fmt: skip
+    trial = start(config)
+    pids = [trial.at_step(rank, 1).pid for rank in (0, 1)]
+    for node in ("0", "1"):
+        wait_for(
+            lambda node=node: trial.beat(node).health.get("stage", {}).get("shards") == len(shards),
+            what=f"the whole data set on node {node}\n{trial.log()}",
+        )
+    assert sorted(path.name for path in stage.glob("*/*/*") if path.name != "users") == shards
+    assert f"staging: all {len(shards)} of {len(shards)} shards" in trial.log()
+    for pid in pids:
+        assert f"CIUIC_STAGE={stage}" in Path(f"/proc/{pid}/environ").read_text().split("\0")

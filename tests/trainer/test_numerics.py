@@ -7,7 +7,7 @@ import pytest
 
 from contract import manifest
 from contract.config.numerics import Numerics
-from trainer.data.sampler import Taken
+from contract.sampling import Taken
 from trainer.engine import loss_scale, lower_scale
 from trainer.errors import NumericsError
 from trainer.guard import Fault, FaultKind, Guard

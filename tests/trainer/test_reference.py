@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from contract import config as configuration
+from contract.sampling import Sampler
 from trainer.data.batches import stack
 from trainer.data.reader import TokenReader
-from trainer.data.sampler import Sampler
 from trainer.model import architecture, build_model
 
 pytestmark = pytest.mark.train

@@ -85,11 +85,11 @@ def _measured(config: RunConfig, limit: int) -> dict[str, Any]:
     import torch
 
     from contract.page import NullPage
+    from contract.sampling import Sampler
     from trainer.assembly import plan
     from trainer.batch.clock import NoClock
     from trainer.batch.plan import configured
     from trainer.data.batches import Batches
-    from trainer.data.sampler import Sampler
     from trainer.distributed import Ranks
     from trainer.engine import build_engine
     from trainer.groups import Layout, groups_of

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from contract.sampling import Sampler, Taken
 from trainer.batch.plan import Plan
 from trainer.data.reader import TokenReader
-from trainer.data.sampler import Sampler, Taken
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.data.sampler import Sampler, permuted
+from contract.sampling import Sampler, permuted
 
 
 @given(size=st.integers(1, 3000), key=st.integers(0, 2**64 - 1))
