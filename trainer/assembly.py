@@ -36,6 +36,7 @@ from trainer.precision import check_precision, in_precision
 from trainer.pretrained import load_weights, record_start, start_settings
 from trainer.progress import Progress
 from trainer.resume import ResumePoint, agree_on_resume
+from trainer.routers import Routers
 from trainer.schedule import Rates
 from trainer.stop import StopFlag
 from trainer.worker import Worker
@@ -108,6 +109,7 @@ def assemble(
         control=control,
         rates=rates,
         guard=guard,
+        routers=Routers(engine.module, config.model, ranks.device),
         watch=watch,
         evaluation=Evaluation(config, given.held_out, ranks) if given.held_out else None,
         checkpoints=checkpoints,

@@ -53,6 +53,7 @@ def deepspeed_config(config: RunConfig, *, ranks: int) -> dict[str, Any]:
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
         "steps_per_print": 1 << 62,  # our own metrics tell the progress
+        "timers": {"throughput": {"enabled": False}},  # it waits for the device in every micro-batch
         "zero_optimization": {
             "stage": config.deepspeed.zero_stage,
             "overlap_comm": False,

@@ -21,8 +21,9 @@ from trainer.metrics import Metrics
 from trainer.norms import Watch, weights_are_finite
 from trainer.orders import Orders
 from trainer.progress import Progress
+from trainer.routers import Routers
 from trainer.schedule import Rates
-from trainer.step import Outcome, Wishes, refuse_broken_weights, take_step
+from trainer.step import Instruments, Outcome, Wishes, refuse_broken_weights, take_step
 from trainer.stop import StopFlag
 
 
@@ -37,6 +38,7 @@ class Training:
     control: BatchControl
     rates: Rates
     guard: Guard
+    routers: Routers
     watch: Watch
     evaluation: Evaluation | None
     checkpoints: Checkpoints
@@ -94,9 +96,7 @@ class Training:
                     self.engine,
                     window,
                     self.ranks,
-                    self.page,
-                    self.watch,
-                    clock,
+                    Instruments(page=self.page, watch=self.watch, clock=clock, routers=self.routers),
                     step=progress.step,
                     wishes=Wishes(
                         stop=self.stop.requested,

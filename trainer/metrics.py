@@ -47,7 +47,7 @@ class Metrics:
     ) -> None:
         """One finished step; readers see the line at once. `positions` is half-open, in sampler positions.
 
-        `plan` is how the step was cut, `changed` why the next one is cut otherwise ("": it is not). `rates` are those of the embedding and of the last layer with the head; the latter is the `lr` of the line.
+        `plan` is how the step was cut, `changed` why the next one is cut otherwise ("": it is not). `rates` are those of the embedding and of the last layer with the head; the latter is the `lr` of the line. The routers' figures have one number for each layer with experts.
         """
         if self._file is None:
             return
@@ -65,6 +65,11 @@ class Metrics:
             "micro_steps": plan.micro_steps,
             "loss_scale": outcome.loss_scale,
         }
+        if outcome.balance_loss is not None:
+            line["balance_loss"] = _number(outcome.balance_loss)
+        if outcome.load is not None:
+            line["router_violation"] = [round(value, 3) for value in outcome.load.violation]
+            line["router_starved"] = list(outcome.load.starved)
         if outcome.fault is not None:
             line["dropped"] = outcome.fault.text
         if changed:

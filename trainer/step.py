@@ -16,6 +16,7 @@ from trainer.engine import gradient_norm, loss_scale
 from trainer.errors import NoMemoryError, NumericsError
 from trainer.guard import Fault, FaultKind, where
 from trainer.norms import Watch, drop_gradient, forget_gradient
+from trainer.routers import Load, Routers
 
 # torch's own type on a GPU; its allocator on a CPU raises a plain RuntimeError.
 _NO_MEMORY = ("out of memory", "DefaultCPUAllocator: can't allocate memory")
@@ -35,9 +36,20 @@ class Wishes:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Instruments:
+    """What watches a step from inside."""
+
+    page: WorkerPage
+    watch: Watch
+    clock: Clock
+    routers: Routers
+
+
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What all ranks know after a step. `loss` is the mean over the global batch's tokens.
 
+    `balance_loss` is the same of the routers' loss, which is trained on and not part of `loss`; None: there is none.
     With a `fault` the weights are what they were, and `loss` or `grad_norm` need not be finite.
     """
 
@@ -48,6 +60,8 @@ class Outcome:
     save: bool
     fault: Fault | None = None
     loss_scale: float = 1.0
+    balance_loss: float | None = None
+    load: Load | None = None
 
 
 def summed_loss(engine: Any, batch: torch.Tensor) -> torch.Tensor:
@@ -62,9 +76,7 @@ def take_step(
     engine: Any,
     window: Window,
     ranks: Ranks,
-    page: WorkerPage,
-    watch: Watch,
-    clock: Clock,
+    instruments: Instruments,
     *,
     step: int,
     wishes: Wishes,
@@ -80,12 +92,14 @@ def take_step(
         NumericsError: on all ranks, when the last step broke the weights of one, or the loss scale cannot become
             smaller (then the weights are unchanged).
     """
+    page, watch, routers = instruments.page, instruments.watch, instruments.routers
     page.mark(step=step, phase=Phase.FORWARD)  # who waits here has its data: the one that has not is behind
     tokens, unsound = _agreed(ranks, page, window.tokens, not watch.sound)
     refuse_broken_weights(ranks, watch, unsound)
-    total, short = 0.0, ""
+    sums, short = (0.0, 0.0), ""
+    routers.forget()
     try:
-        total = _accumulate(engine, window, ranks.device, page, clock, step=step, weight=ranks.size / tokens)
+        sums = _accumulate(engine, window, ranks.device, instruments, step=step, weight=ranks.size / tokens)
     except RuntimeError as error:
         short = _memory_error(error)
         if not short:
@@ -93,7 +107,7 @@ def take_step(
         if not wishes.redo or engine.zero_optimization_stage() > 1:
             raise NoMemoryError(short) from error
     page.mark(step=step, phase=Phase.OPTIMIZER)
-    agreed, stops, saves, shorts = _agreed(ranks, page, total, wishes.stop, wishes.save, bool(short))
+    agreed, balance, stops, saves, shorts = _agreed(ranks, page, *sums, wishes.stop, wishes.save, bool(short))
     if shorts:
         _begin_again(engine, ranks, short)
     scale = loss_scale(engine)
@@ -102,7 +116,7 @@ def take_step(
     except NumericsError as error:
         raise NumericsError(where(str(error), step, window.taken.start, window.taken.end)) from error
     if not math.isfinite(agreed):
-        text = f"the loss is not finite{_culprits(ranks, fine=math.isfinite(total))}"
+        text = f"the loss is not finite{_culprits(ranks, fine=math.isfinite(sums[0]))}"
         fault = Fault(kind=FaultKind.NOT_FINITE, text=text)
     return Outcome(
         loss=agreed / tokens,
@@ -112,6 +126,8 @@ def take_step(
         save=saves > 0,
         fault=fault,
         loss_scale=scale,
+        balance_loss=balance / tokens if routers.have_loss else None,
+        load=routers.settle(applied=fault is None),
     )
 
 
@@ -142,30 +158,37 @@ def _accumulate(
     engine: Any,
     window: Window,
     device: torch.device,
-    page: WorkerPage,
-    clock: Clock,
+    instruments: Instruments,
     *,
     step: int,
     weight: float,
-) -> float:
-    """The gradient of this rank's micro-batches, each loss times `weight`. Returns the sum of the losses.
+) -> tuple[float, float]:
+    """The gradient of this rank's micro-batches, each loss times `weight`. Returns the sums of both losses.
 
-    A loss that is not finite makes the whole gradient so: DeepSpeed's own check then drops the update on all ranks and
+    They are added up on the device, which nobody waits for between two passes: the host runs ahead until the sums
+    are read, and tells by the page what it has asked for. A loss that is not finite makes the whole gradient so: DeepSpeed's own check then drops the update on all ranks and
     clears what was accumulated. No rank has to ask another before its backward pass.
     """
-    total = 0.0
+    page, clock, routers = instruments.page, instruments.clock, instruments.routers
+    sums = torch.zeros(2, dtype=torch.float64, device=device)
     for number, batch in enumerate(window.micro_batches):
         page.mark(step=step, phase=Phase.FORWARD, micro_step=number)
         clock.mark()
-        loss = summed_loss(engine, batch.to(device))
+        with routers.watching():
+            loss = summed_loss(engine, batch.to(device, non_blocking=True))
+        balance = routers.balance_loss(batch.shape[0])
         clock.mark()
         page.mark(step=step, phase=Phase.BACKWARD, micro_step=number)
+        sums[0] += loss.detach()
+        if balance is not None:
+            sums[1] += balance.detach()
+            loss = loss + balance
         engine.backward(
             loss * torch.where(torch.isfinite(loss.detach()), weight, math.nan), scale_wrt_gas=False
         )
         clock.mark()
-        total += float(loss.detach())
-    return total
+    found = sums.tolist()
+    return found[0], found[1]
 
 
 def _update(engine: Any, watch: Watch) -> Fault | None:

@@ -48,6 +48,12 @@ class Model(Section):
     """Groups from which a token's experts may come; limits the traffic between nodes."""
     routed_scaling_factor: float = Field(default=1.0, gt=0)
     """Factor on the routed experts' output (DeepSeek-V3: 2.5); keeps it in proportion to the shared expert."""
+    router_bias_speed: float = Field(default=0.001, ge=0)
+    """How far the bias of a router moves after each step against the load of its experts (DeepSeek-V3: 0.001, and 0
+    for the last 3 % of its tokens); 0 leaves it alone. V2 has no such bias."""
+    balance_loss_weight: float = Field(default=0.0, ge=0)
+    """Weight of the balance loss within each sequence (DeepSeek-V3: 0.0001); 0 has none. V2 has nothing else that
+    keeps its experts in use."""
     initializer_range: float = Field(default=0.02, gt=0)
     """Standard deviation of the initial weights. Small models learn faster with 0.02, V3 itself uses 0.006."""
 

@@ -67,6 +67,8 @@ def shape_in(found: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         except ValidationError as error:
             message = error.errors(include_url=False)[0]["msg"]
             problems.append(f"{name} is {value!r}; {message[0].lower()}{message[1:]}")
+    if found.get("model_type") == "deepseek_v2":
+        taken["router_bias_speed"] = 0.0  # its routers have no bias
     return taken, problems
 
 

@@ -96,7 +96,8 @@ def _measured(config: RunConfig, limit: int) -> dict[str, Any]:
     from trainer.model import build_model
     from trainer.norms import Watch
     from trainer.precision import in_precision
-    from trainer.step import Wishes, take_step
+    from trainer.routers import Routers
+    from trainer.step import Instruments, Wishes, take_step
     from trainer.worker import worker_from_environment
 
     with tempfile.TemporaryDirectory() as nowhere:
@@ -111,10 +112,16 @@ def _measured(config: RunConfig, limit: int) -> dict[str, Any]:
     engine = build_engine(config, given.settings, model, groups, watch)
     data = Batches(given.reader, Sampler(samples=given.reader.samples, seed=0), rank=worker.rank)
     cut = configured(config.batch, worker.world_size)
+    instruments = Instruments(
+        page=NullPage(),
+        watch=watch,
+        clock=NoClock(),
+        routers=Routers(engine.module, config.model, ranks.device),
+    )
     wishes = Wishes(stop=False, save=False, redo=False)
     for step in range(2):
         window, started = data.window(step * cut.global_batch, cut), time.perf_counter()
-        outcome = take_step(engine, window, ranks, NullPage(), watch, NoClock(), step=step, wishes=wishes)
+        outcome = take_step(engine, window, ranks, instruments, step=step, wishes=wishes)
         seconds = time.perf_counter() - started
     if accelerator == "cuda":
         peak = torch.cuda.max_memory_reserved()
