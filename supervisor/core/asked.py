@@ -108,7 +108,8 @@ def _stop_unborn(case: Case, state: RunState, reason: str, request: Request | No
     fence: tuple[Action, ...] = ()
     if case.seen and control is not None and control.phase in {ControlPhase.PREPARE, ControlPhase.GO}:
         fence = (SaveAndLeave(attempt=newest.number, reason=reason),)
-    if case.seen and case.job_state is JobState.UNKNOWN and not newest.submit_impossible:
+    unknown = case.seen and case.job_state is JobState.UNKNOWN and not newest.submit_impossible
+    if unknown or case.may_have_gone_in:
         return (*fence, Wait(until=case.now + LEAVE_S, reason="whether the job exists is not known"))
     return (*fence, *_stopped(case, state, reason, request, closing=close(case, "never submitted")))
 

@@ -12,6 +12,7 @@ from supervisor.core.observation import NodeSeen, Observation
 from supervisor.core.verdict import Verdict
 
 _DESERTED_S = 5.0
+SHOWN_S = 30.0  # sooner than this a job that was handed in shows in the queue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,18 @@ class Case:
         """The newest attempt is intended, and whether it was submitted is not recorded."""
         newest = self.newest
         return newest is not None and newest.submitted_at is None and newest.ended is None
+
+    @property
+    def may_have_gone_in(self) -> bool:
+        """Whether a submission without an answer is too young for the queue's silence about it to mean anything.
+
+        A controller under load shows a job seconds after it has taken it in.
+        """
+        newest = self.newest
+        if newest is None or not self.unborn or newest.submit_impossible:
+            return False
+        since = max(newest.intended_at, newest.submit_failed_at or newest.intended_at)
+        return 0 <= self.now - since < SHOWN_S
 
     @property
     def seen(self) -> bool:

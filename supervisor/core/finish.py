@@ -56,7 +56,7 @@ def clean_up(case: Case) -> tuple[Action, ...]:
         return ()
     if case.unborn and attempt.submit_impossible:
         return close(case, "never submitted")
-    if case.job_over:
+    if case.job_over and not case.may_have_gone_in:
         return close(case, case.observation.job.reason or "the job is over")
     if case.job_state.alive:
         return _let_go(case)

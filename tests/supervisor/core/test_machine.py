@@ -164,3 +164,22 @@ class ManyRuns(Runs):
 TestManyRuns = ManyRuns.TestCase
 TestManyRuns.settings = settings(TestRuns.settings, max_examples=4000)
 TestManyRuns = pytest.mark.slow(TestManyRuns)
+
+
+@pytest.mark.parametrize("kind", [RequestKind.PAUSE, RequestKind.CANCEL])
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_wish_to_stop_waits_for_a_job_that_the_queue_does_not_show_yet(
+    kind: RequestKind, resumed: bool
+) -> None:
+    """The answer of the submission was lost and the controller shows the new job seconds late: it is there."""
+    world = World(config=small_config(job={"spare_nodes": 0, "executor": "slurm"}))
+    world.lose_replies, world.hide_new_jobs_s = 1, 3
+    for _ in range(2):
+        world.move()
+        world.live_tick()
+    world.ask(kind)
+    if resumed:
+        world.ask(RequestKind.RESUME)
+    state = world.run(600)
+    assert world.most_jobs <= 1
+    assert not (state.final and world.live_jobs)
