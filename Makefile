@@ -5,9 +5,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 CONFIG ?= configs/tiny-local.toml
 export PYTHONSAFEPATH := 1
+export ROOT SYSTEM RUN_AS DESTDIR PREFIX
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo submit supervise status slurm-up slurm-down slurm-kill-node slurm-start-node test test-quick \
+.PHONY: help setup demo submit supervise status slurm-up slurm-down slurm-kill-node slurm-start-node install-service uninstall-service test test-quick \
         test-full check fix bench bench-mirror bench-slurm clean
 
 help: ## list the targets
@@ -30,6 +31,12 @@ supervise: $(STAMP) ## the supervisor, in the foreground
 
 status: $(STAMP) ## all runs, one line each
 	@$(BIN)/ciuic status
+
+install-service: $(STAMP) ## the supervisor as a service: ROOT=DIR [SYSTEM=1 RUN_AS=USER] (else the user's own, without root)
+	@VENV="$(VENV)" bash tools/service.sh install
+
+uninstall-service: ## remove it again (same SYSTEM=1); runs and keys stay
+	@VENV="$(VENV)" bash tools/service.sh uninstall
 
 slurm-up: ## a real Slurm on this machine (four nodes; ACCOUNTING=1: with slurmdbd); prints the export line to copy
 	@$(PYTHON) -P tests/cluster/slurm_cluster.py up $(if $(ACCOUNTING),--accounting)

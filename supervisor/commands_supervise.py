@@ -22,15 +22,25 @@ def supervise(
     ] = 60.0,
 ) -> None:
     """Watch over all runs under the root: see, restart, tell. Its end leaves the jobs alone."""
+    import os
+
     from supervisor.adapters.leadership import RefusedError, take
+    from supervisor.adapters.systemd import credentials
     from supervisor.choose import root_of
     from supervisor.daemon import Daemon, Options
     from supervisor.log import line_log
 
     place = root_of(root)
     say = line_log()
+    if not place.path.is_dir():
+        # Not made here: a mistyped root would be watched for ever while the runs elsewhere are not.
+        typer.echo(
+            f"supervise: {place.path} is no directory; the first `ciuic submit` makes it, or: mkdir -p {place.path}",
+            err=True,
+        )
+        raise typer.Exit(1)
     try:
-        place.path.mkdir(parents=True, exist_ok=True)
+        os.environ.update(credentials(os.environ))
         leadership = take(place, takeover=takeover)
     except (RefusedError, OSError) as error:
         typer.echo(f"supervise: {error}", err=True)

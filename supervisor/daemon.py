@@ -21,6 +21,7 @@ from supervisor.tick import Supervision, World
 _DISCOVER_S = 1.0
 _IDLE_S = 0.5  # the counter of the leadership moves at least so often
 _ONCE_LIMIT_S = 120.0
+_READY_S = 60.0  # a run whose first look is not done by then does not keep the others waiting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,7 @@ class Daemon:
         self._leadership = leadership
         self._options = options
         self._notify = Notifier()
+        self._ready = False
         self._runs: dict[str, Supervision] = {}
         self._discovered_at: float | None = None
         self._ping = Ping(os.environ, options.ping_s, say)
@@ -55,9 +57,13 @@ class Daemon:
         self._world.say(f"supervises {self._root.path} (epoch {self._leadership.epoch}, pid {os.getpid()})")
         began = time.monotonic()
         try:
-            with StopSignal() as stop:
+            with StopSignal(reload=self._notify.listened) as stop:
                 while not stop.asked:
+                    if stop.reload_asked():
+                        self._reload()
+                        began = time.monotonic()
                     self._rounds(stop)
+                    self._tell(time.monotonic() - began)
                     if self._finished(time.monotonic() - began):
                         break
                     stop.wait(self._pause())
@@ -77,9 +83,30 @@ class Daemon:
         for supervision in self._runs.values():
             if time.monotonic() >= supervision.due_at and not stop.asked:
                 supervision.tick()
-        active = sum(supervision.active for supervision in self._runs.values())
+                self._notify("WATCHDOG=1")  # after each: many runs on a slow file system take long together
         self._ping.beat(healthy=not any(supervision.broken for supervision in self._runs.values()))
-        self._notify("READY=1", "WATCHDOG=1", f"STATUS={active} of {len(self._runs)} runs in care")
+
+    def _tell(self, elapsed_s: float) -> None:
+        """How we are; ready once every run had a complete look (one that cannot have it does not keep us for long)."""
+        runs = self._runs.values()
+        active = sum(supervision.active for supervision in runs)
+        broken = sorted(name for name, supervision in self._runs.items() if supervision.broken)
+        trouble = f"; rounds fail of {', '.join(broken[:3])}" if broken else ""
+        becomes = not self._ready and (all(run.looked for run in runs) or elapsed_s > _READY_S)
+        self._ready = self._ready or becomes
+        self._notify(
+            *["READY=1"] * becomes, "WATCHDOG=1", f"STATUS={active} of {len(runs)} runs in care{trouble}"
+        )
+
+    def _reload(self) -> None:
+        """Take up every run afresh: configuration, journal, observer. No job is touched, and the root stays ours."""
+        self._notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        self._world.mail.wait(TIMEOUT_S + 1)
+        for supervision in self._runs.values():
+            supervision.release()
+        self._runs.clear()
+        self._discovered_at, self._ready = None, False
+        self._world.say("takes up all runs afresh")
 
     def _discover(self) -> None:
         now = time.monotonic()
