@@ -94,6 +94,9 @@ class Job(Section):
 class Node(Section):
     interface: str = ""
     """Network interface for the process group, for example `ib0`; "" chooses (`ciuic tune --explain` says which and why)."""
+    preflight: bool = True
+    """Look at each node before it trains (GPUs, strangers on them, memory, disks, the run directory, the clock); a node
+    that is not fit leaves, with the reason."""
     stage: str = ""
     """Directory on the node's own disk, for example `/nvme` or `$TMPDIR`: the data set is copied there while training
     runs, once a node, and read from there as far as it is there and right. "" copies nothing."""

@@ -45,6 +45,7 @@ class Situation:
     save_signal: bool = False
     terminated: bool = False
     hopeless: bool = False
+    unfit: str = ""
     ready_s: float = 0.0
     since_done_s: float = 0.0
     unattended_s: float = 0.0
@@ -158,6 +159,8 @@ def _thrown_out(now: Situation) -> Leave | None:
         return Leave(code=TERMINATED, why="told to end by a signal")
     if now.hopeless:
         return Leave(code=ExitCode.FAILED, why="the process that starts workers dies each time")
+    if now.unfit:
+        return Leave(code=ExitCode.FAILED, why=f"this node is not fit: {now.unfit}")
     control = now.control
     if control is not None and control.attempt > now.attempt:
         return Leave(code=ExitCode.REFUSED, why=f"attempt {control.attempt} has taken over")
@@ -182,16 +185,29 @@ def _ready(now: Situation) -> Action:
 def _elect(now: Situation) -> Action:
     """Generation 1 starts without a supervisor, as long as none has said anything else."""
     orders = now.orders
-    if now.index != 0 or now.generation != 1 or orders is None or orders.phase is not ControlPhase.PREPARE:
+    if now.generation != 1 or orders is None or orders.phase is not ControlPhase.PREPARE:
         return Wait()
     ready = [
-        node for node, beat in now.peers.items() if beat.ready_for == 1 and beat.port and node != now.node
+        node
+        for node, beat in now.peers.items()
+        if beat.ready_for == 1 and beat.port and beat.done_code is None and node != now.node
     ]
+    if now.index != 0 and not _stands_in(now, ready):
+        return Wait()
     if len(ready) + 1 < now.nodes:
         return Wait()
     if len(ready) + 1 < now.nodes + now.spares and now.ready_s < SPARES_GRACE_S:
         return Wait()
     return Elect(members=(now.node, *sorted(ready, key=by_number)[: now.nodes - 1]))
+
+
+def _stands_in(now: Situation, ready: list[str]) -> bool:
+    """Whether we elect because an agent has left before the start: it may have been the one whose task that is.
+
+    Two that come to this at once do no harm: the go file is created exclusively.
+    """
+    left = any(beat.done_code is not None for node, beat in now.peers.items() if node != now.node)
+    return left and now.node == min([now.node, *ready], key=by_number)
 
 
 def _spare(now: Situation, members: tuple[str, ...]) -> Action:

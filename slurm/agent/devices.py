@@ -83,6 +83,10 @@ def _device(nvml: Any, number: int) -> dict[str, Any]:
             )
         ),
         "slowdown": lambda: _slowdowns(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)),
+        "processes": lambda: [
+            {"pid": int(one.pid), "mib": (one.usedGpuMemory or 0) >> 20}
+            for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        ],
         "recovery_action": lambda: _action(nvml, handle),
     }
     found: dict[str, Any] = {"index": number}

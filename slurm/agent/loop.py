@@ -36,6 +36,7 @@ from slurm.agent.network import choose_link, hold_port
 from slurm.agent.news import News
 from slurm.agent.output import NodeLog
 from slurm.agent.pages import make_page_directory, remove_pages
+from slurm.agent.preflight import Preflight
 from slurm.agent.reporter import Reporter, first_beat
 from slurm.agent.staging import Staging
 
@@ -69,6 +70,7 @@ class Agent:
             environment={**os.environ, **config.job.environment},
         )
         self._staging = Staging(run, config, {**os.environ, **config.job.environment}, self._tell)
+        self._preflight = Preflight(place.path, config, me, os.environ, self._tell)
         self._measuring = Measuring(run, attempt, config, me, self._tell)
         self._news = News(run, attempt, local=me.local, tell=self._tell)
         self._crew = Crew(
@@ -109,6 +111,7 @@ class Agent:
             if self._leaving is not None and self._crew.over():
                 return self._left(self._leaving)
             self._measuring.look(now)
+            self._preflight.look(now)
             self._staging.look(now)
             self._report(now)
             self._log.flush()
@@ -143,7 +146,7 @@ class Agent:
             self._record(exits)
         if self._leaving is None:
             self._crew.warm_up()  # again, should it have died: its imports take longer than any supervisor
-        electing = self._stage is Stage.READY and self.me.index == 0 and self._generation == 1
+        electing = self._stage is Stage.READY and self._generation == 1 and self._news.go is None
         leaving = self._done is not None or self._save_signal
         self._news.refresh(now, peers_matter=electing or leaving)
 
@@ -172,6 +175,7 @@ class Agent:
             save_signal=self._save_signal,
             terminated=self._terminated,
             hopeless=crew.hopeless,
+            unfit=self._preflight.unfit,
             ready_s=now - self._stage_at,
             since_done_s=0.0 if self._first_done_at is None else now - self._first_done_at,
             unattended_s=now - max(self._busy_at, news.supervisor_moved_at),
@@ -233,7 +237,7 @@ class Agent:
             self._crew.clear()
             self._unrecorded = False
             remove_pages(self.run, self.me.node)
-        if self._crew.ready:
+        if self._crew.ready and self._preflight.over:
             self._listener = hold_port(self._link)
             self._enter(Stage.READY, now)
 
@@ -317,6 +321,8 @@ class Agent:
 
     def _report(self, now: float) -> None:
         port = 0 if self._listener is None else self._listener.getsockname()[1]
+        if self._preflight.health:
+            self._reporter.health("preflight", self._preflight.health)
         if self._staging.health:
             self._reporter.health("stage", self._staging.health)
         self._reporter.say(
@@ -352,6 +358,7 @@ class Agent:
         self._close_listener()
         self._measuring.end()
         self._staging.end()
+        self._preflight.end()
         now = time.monotonic()
         self._report(now)
         self._reporter.write(self._crew.beats(now), self._crew.usual(), now)

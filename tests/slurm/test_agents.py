@@ -88,7 +88,7 @@ def test_a_spare_takes_the_place_of_a_lost_agent(start):
 
 
 def test_another_job_of_the_same_attempt_writes_nothing(start):
-    trial = start(config_of("--step-time", "0.05"))
+    trial = start(config_of("--step-time", "0.05", run={"steps": 5000}))
     trial.at_step(0, 2)
     before = sorted(trial.run.path.rglob("*"))
     environment = {
@@ -288,3 +288,27 @@ def test_the_data_are_staged_once_for_all_on_one_disk(start, tmp_path):
     assert f"staging: all {len(shards)} of {len(shards)} shards" in trial.log()
     for pid in pids:
         assert f"CIUIC_STAGE={stage}" in Path(f"/proc/{pid}/environ").read_text().split("\0")
+
+
+def _spoiled(node):
+    """Makes this node's probe of the run directory fail."""
+    return lambda run: (run.attempt(1).path / f".preflight-{node}").mkdir(parents=True)
+
+
+def test_a_node_that_is_not_fit_leaves_and_the_spare_takes_its_place(start):
+    """Here it is agent 0, whose task it would be to start the generation."""
+    trial = start(config_of(run={"steps": 15}, job={"nodes": 2, "spare_nodes": 1}), before=_spoiled("0"))
+    trial.at_step(1, 5)
+    assert trial.members() == ("1", "2")
+    assert trial.beat("0").done_code == 1
+    assert "not fit: the run directory cannot be used" in trial.beat("0").notes[-1]
+    trial.end()
+    assert trial.losses() == expected_losses(15)
+    assert {item.code for item in trial.exits().values()} == {0}
+
+
+def test_without_a_spare_the_node_that_is_not_fit_is_named(start):
+    trial = start(config_of(job={"nodes": 2}), before=_spoiled("1"))
+    wait_for(lambda: trial.beat("1") and trial.beat("1").done_code == 1, what=f"its leave\n{trial.log()}")
+    assert "not fit" in trial.beat("1").notes[-1]
+    assert trial.worker(0) is None

@@ -229,6 +229,7 @@ class FakeNvml:
         answers = {
             "nvmlInit": None, "nvmlDeviceGetCount": 2, "nvmlDeviceGetUUID": "GPU-1", "nvmlDeviceGetTemperature": 60,
             "nvmlDeviceGetRemappedRows": (0, 1, 1, 0), "nvmlDeviceGetCurrentClocksEventReasons": 0x44,
+            "nvmlDeviceGetComputeRunningProcesses": [type("P", (), {"pid": 7, "usedGpuMemory": 3 << 30})],
         }  # fmt: skip
         if name == "nvmlDeviceGetHandleByIndex":
             return lambda number: number
@@ -257,6 +258,7 @@ def test_figures_of_devices_name_what_is_wrong_with_them():
     assert "ecc_uncorrected" not in second
     assert first["remapped"] == {"corrected": 0, "uncorrected": 1, "pending": 1, "failed": 0}
     assert first["slowdown"] == ["hw-thermal"]
+    assert first["processes"] == [{"pid": 7, "mib": 3072}]
     assert (first["busy_percent"], first["memory_used_mib"]) == (100, 5120)
 
 
