@@ -10,6 +10,7 @@ from supervisor import (
     commands_export,
     commands_operate,
     commands_replay,
+    commands_report,
     commands_show,
     commands_simulate,
     commands_supervise,
@@ -24,6 +25,7 @@ def mount(app: typer.Typer) -> None:
     app.command("diagnose")(commands_diagnose.diagnose)
     app.command("doctor")(commands_doctor.doctor)
     app.command("explain")(commands_show.explain)
+    app.command("report")(commands_report.report)
     app.command("logs")(commands_show.logs)
     app.command("alert-test")(commands_alert.alert_test)
     app.command("checkpoints")(commands_show.checkpoints)

@@ -7,7 +7,7 @@ from contract.events import AlertDelivered, AlertFailed, Event
 from contract.history import History, fold
 from contract.journal import JournalReader
 from contract.layout import RunDir
-from contract.states import RunState, VerdictKind
+from contract.states import JobState, RunState, VerdictKind
 from slurm.queue import Job, queue_for
 from supervisor.adapters.queues import job_id_of, look_of, recorded_end
 from supervisor.adapters.rundir import Observer
@@ -40,8 +40,8 @@ class Reading:
         return ""
 
 
-def read(run: RunDir, now: float, monotonic: float) -> Reading:
-    """Look once.
+def read(run: RunDir, now: float, monotonic: float, *, ask_queue: bool = True) -> Reading:
+    """Look once. Without `ask_queue` only at files: of a job that is not recorded as ended the state is unknown.
 
     Raises:
         ConfigError: run.toml cannot be read.
@@ -53,7 +53,9 @@ def read(run: RunDir, now: float, monotonic: float) -> Reading:
     lost = journal_trouble(run, history)
     if lost:
         history = replace(history, run=run.run_id, state=RunState.UNKNOWN, reason=lost, lost=lost)
-    observation = Observer(run).look(config, lambda attempt: _job(run, config, history, attempt), monotonic)
+    observation = Observer(run).look(
+        config, lambda attempt: _job(run, config, history, attempt, ask=ask_queue), monotonic
+    )
     verdict = (
         Verdict(kind=VerdictKind.UNKNOWN, reason=lost) if lost else judge(observation, history, config, now)
     )
@@ -62,10 +64,12 @@ def read(run: RunDir, now: float, monotonic: float) -> Reading:
     )
 
 
-def _job(run: RunDir, config: RunConfig, history: History, attempt: int) -> JobLook:
+def _job(run: RunDir, config: RunConfig, history: History, attempt: int, *, ask: bool) -> JobLook:
     over = recorded_end(history, attempt)
     if over is not None:
         return over
+    if not ask:
+        return JobLook(state=JobState.UNKNOWN, job_id=job_id_of(history, attempt))
     job = Job(run=run, attempt=attempt, job_id=job_id_of(history, attempt))
     seen = queue_for(config).look([job])[job.key]
     return look_of(seen, 0.0)

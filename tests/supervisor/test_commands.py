@@ -1,6 +1,5 @@
 """pause, resume, cancel, status and explain, with and without a supervisor."""
 
-import json
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from supervisor.demo.robot import Robot
 from tests.standin import expected_losses
 from tests.supervisor.conftest import bare_run, wait_for
 from tests.supervisor.place import Place, alive, bodies, history, wait_for_state, wait_for_step, workers
+from tests.supervisor.schemas import check
 
 
 @pytest.fixture
@@ -105,10 +105,10 @@ def test_looking_changes_nothing(place) -> None:
     run = place.submit("--step-time", "0.02", steps=10)
     assert place.supervise("--until-done").wait(60) == 0
     before = sorted((path, path.stat().st_mtime_ns) for path in place.root.path.rglob("*"))
-    facts = place.facts(run)
+    facts = check("status", place.facts(run))
     assert (facts["state"], facts["step"], facts["target_step"]) == ("completed", 10, 10)
     assert facts["newest_checkpoint"]["step"] == 10
-    rows = json.loads(place.ciuic("status", "--json").stdout)["runs"]
+    rows = check("runs", place.ciuic("status", "--json").stdout)["runs"]
     assert [row["run"] for row in rows] == [run.run_id]
     assert "attempts" not in rows[0]
     table = place.ciuic("status", "--lang", "zh").stdout
@@ -118,7 +118,12 @@ def test_looking_changes_nothing(place) -> None:
     story = place.ciuic("explain", run.run_id)
     assert story.returncode == 0
     assert "attempt 1" in story.stdout
-    assert json.loads(place.ciuic("explain", run.run_id, "--json").stdout)["run"] == run.run_id
+    assert check("explain", place.ciuic("explain", run.run_id, "--json").stdout)["run"] == run.run_id
+    saved = check("checkpoints", place.ciuic("checkpoints", run.run_id, "--json").stdout)["checkpoints"]
+    assert [item["step"] for item in saved] == [10, 5]
+    told = check("report", place.ciuic("report", run.run_id, "--json").stdout)
+    assert (told["step"], told["metrics"]["rows"], len(told["checkpoints"])) == (10, 10, 2)
+    assert "<svg" in place.ciuic("report", run.run_id, "-o", "-").stdout
     lines = place.ciuic("logs", run.run_id).stdout.splitlines()
     assert any("starts at step 0" in line for line in lines)
     assert len(place.ciuic("logs", run.run_id, "--tail", "2").stdout.splitlines()) == 2
@@ -149,7 +154,7 @@ def test_one_run_that_cannot_be_read_does_not_hide_the_others(place) -> None:
     broken.config.write_text("[run")
     done = place.ciuic("status", "--json")
     assert done.returncode == 0, done.stderr
-    rows = {row["run"]: row for row in json.loads(done.stdout)["runs"]}
+    rows = {row["run"]: row for row in check("runs", done.stdout)["runs"]}
     assert set(rows) == {good.run_id, broken.run_id}
     assert rows[broken.run_id]["state"] == "unknown"
     assert "not TOML" in rows[broken.run_id]["reason"]
