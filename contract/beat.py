@@ -31,6 +31,7 @@ class WorkerBeat:
     uninterruptible call), "" where it was not read. While the counter stands still, `busy` is how many cores the
     process keeps busy and `quiet_s` for how long (s) it has neither read nor written; None: not measured. `spent`: phase word
     (and `wait`, for other ranks) → mean seconds a step over the last minute; empty before that can be told.
+    `save_error`: why its newest checkpoint could not be written.
     """
 
     rank: int
@@ -48,6 +49,7 @@ class WorkerBeat:
     busy: float | None = None
     quiet_s: float | None = None
     spent: Mapping[str, float] = field(default_factory=dict)
+    save_error: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,11 +77,13 @@ class Beat:
 
 
 def encode(beat: Beat) -> bytes:
-    """SIZE bytes. Health and notes are left out when they do not fit, then `spent`: progress always fits."""
+    """SIZE bytes. Health and notes are left out when they do not fit, then `spent` and the ends of errors: progress always fits."""
     value = asdict(beat)
     for worker in value["workers"]:
         worker["phase"] = worker["phase"].word
         worker["loss"] = worker["loss"] if math.isfinite(worker["loss"]) else None
+        if not worker["save_error"]:  # rank 0's alone, and seldom
+            del worker["save_error"]
     body = json.dumps({"version": 1, **value}, ensure_ascii=False).encode(errors="replace")
     if len(body) > SIZE - _HEADER:
         value |= {"health": {}, "notes": ["beat: health and notes did not fit"]}
@@ -87,6 +91,8 @@ def encode(beat: Beat) -> bytes:
     if len(body) > SIZE - _HEADER:
         for worker in value["workers"]:
             worker["spent"] = {}
+            if "save_error" in worker:
+                worker["save_error"] = worker["save_error"][:40].encode("ascii", "replace").decode()
         body = json.dumps({"version": 1, **value}, separators=(",", ":")).encode()
     if len(body) > SIZE - _HEADER:
         raise ValueError(
@@ -127,6 +133,7 @@ def _beat(value: dict[str, Any]) -> Beat:
             busy=item.get("busy"),
             quiet_s=item.get("quiet_s"),
             spent=item.get("spent", {}),
+            save_error=item.get("save_error", ""),
         )
         for item in value["workers"]
     )

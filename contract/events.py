@@ -185,6 +185,17 @@ class CheckpointSeen(Body):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SaveFailed(Body):
+    """A checkpoint could not be written, and training goes on. Over with the next `CheckpointSeen`."""
+
+    attempt: int
+    generation: int
+    step: int  # where training was when that was seen
+    cause: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class StateChanged(Body):
     """The run's state as people see it; final ones stop the supervisor's work on it."""
 
@@ -314,6 +325,7 @@ KINDS: Mapping[str, type[Body]] = {
     "notice-over": NoticeOver,
     "recovered": Recovered,
     "checkpoint-seen": CheckpointSeen,
+    "save-failed": SaveFailed,
     "state-changed": StateChanged,
     "bounds-set": BoundsSet,
     "settings-changed": SettingsChanged,

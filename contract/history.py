@@ -124,6 +124,9 @@ class History:
     open_failure: Failure | None = None  # the newest failure from which the run has not recovered yet
     notices: Mapping[str, Notice] = field(default_factory=dict)  # cause → the newest
     newest_checkpoint: ev.CheckpointSeen | None = None
+    save_failure: ev.SaveFailed | None = None  # the newest, also when it is over
+    saves_failing: bool = False  # no checkpoint has been seen since
+    saves_failing_since: float = 0.0  # since when, or when the last such time began
     min_step: int = 0
     max_step: int = -1
     skip_windows: tuple[tuple[int, int], ...] = ()
@@ -333,7 +336,18 @@ def _checkpoint_seen(history: History, body: ev.CheckpointSeen, at: float) -> Hi
     kept = tuple(item for item in history.failures if not _is_past(body, item.verdict))
     if history.open_failure is None:  # recovered, and a checkpoint since: the incident is over
         history = _incident_over(history)
-    return replace(history, newest_checkpoint=body, failures=kept, min_step=max(history.min_step, 1))
+    return replace(
+        history,
+        newest_checkpoint=body,
+        failures=kept,
+        min_step=max(history.min_step, 1),
+        saves_failing=False,
+    )
+
+
+def _save_failed(history: History, body: ev.SaveFailed, at: float) -> History:
+    since = history.saves_failing_since if history.saves_failing else at
+    return replace(history, save_failure=body, saves_failing=True, saves_failing_since=since)
 
 
 def _is_past(saved: ev.CheckpointSeen, failure: ev.Judged) -> bool:
@@ -498,6 +512,7 @@ _RULES: Mapping[type[ev.Body], Callable[[History, Any, float], History]] = Mappi
         ev.NoticeOver: _notice_over,
         ev.Recovered: _recovered,
         ev.CheckpointSeen: _checkpoint_seen,
+        ev.SaveFailed: _save_failed,
         ev.StateChanged: _state_changed,
         ev.BoundsSet: _bounds_set,
         ev.SettingsChanged: _settings_changed,

@@ -1,6 +1,9 @@
 """A checkpoint exists when its manifest does: written last, after every shard is on disk; removed first."""
 
 import json
+import math
+import shutil
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
@@ -12,7 +15,7 @@ from contract import files
 from contract.layout import RunDir, checkpoint_name, parse_checkpoint_name
 
 NAME = "MANIFEST.json"
-VERSION = 1
+VERSION = 2  # 1 had no checksum of its own
 _CHUNK = 4 << 20
 
 
@@ -31,7 +34,11 @@ class Shard:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a complete checkpoint consists of, and what a resume must know before it loads."""
+    """What a complete checkpoint consists of, and what a resume must know before it loads.
+
+    `saved_at` is UTC seconds by rank 0's clock, 0 where it is not known; `val_loss` the loss on the held-out part as
+    it was evaluated since the save before, None when it was not.
+    """
 
     run: str
     step: int
@@ -42,10 +49,27 @@ class Manifest:
     position: int  # first sampler position that the checkpoint has not consumed
     shards: tuple[Shard, ...]
     config_digest: str = ""
+    code: str = ""  # version of the program that wrote it, and a digest of its sources
+    skip_windows: tuple[tuple[int, int], ...] = ()  # sampler positions that the run jumps over
+    saved_at: float = 0.0
+    val_loss: float | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)  # loss, versions: for people
 
+    @property
+    def size(self) -> int:
+        """Bytes of all files but the manifest."""
+        return sum(shard.size for shard in self.shards)
+
     def encode(self) -> bytes:
-        return json.dumps({"version": VERSION, **asdict(self)}, indent=1, ensure_ascii=False).encode() + b"\n"
+        value = {"version": VERSION, **asdict(self)}
+        value["xxh3"] = _own_digest(value)
+        return json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n"
+
+
+def _own_digest(value: Mapping[str, Any]) -> str:
+    """Over everything else in the manifest, whatever its layout: a bit that turned must not go unseen."""
+    rest = {key: item for key, item in value.items() if key != "xxh3"}
+    return xxhash.xxh3_64_hexdigest(json.dumps(rest, sort_keys=True, ensure_ascii=True).encode())
 
 
 def _shard(value: object) -> Shard:
@@ -55,8 +79,10 @@ def _shard(value: object) -> Shard:
     if not isinstance(path, str) or not isinstance(digest, str) or type(size) is not int or size < 0:
         raise ManifestError(f"shard {path!r}: path, size or checksum is missing")
     pure = PurePosixPath(path)
-    if pure.is_absolute() or ".." in pure.parts or not pure.parts or "\0" in path:
+    if pure.is_absolute() or ".." in pure.parts or not pure.parts or not path.isprintable():
         raise ManifestError(f"shard {path!r} lies outside the checkpoint")
+    if pure.parts == (NAME,):
+        raise ManifestError("the manifest lists itself")
     return Shard(path=path, size=size, xxh3=digest)
 
 
@@ -79,14 +105,19 @@ def decode(data: bytes) -> Manifest:
         raise ManifestError(f"not JSON: {error}") from error
     if not isinstance(value, dict):
         raise ManifestError("not a JSON object")
-    if value.get("version") != VERSION:
-        raise ManifestError(f"format version {value.get('version')!r}, this program reads {VERSION}")
+    if value.get("version") not in (1, VERSION):
+        raise ManifestError(f"format version {value.get('version')!r}, this program reads 1 and {VERSION}")
+    if value["version"] != 1 and value.get("xxh3") != _own_digest(value):
+        raise ManifestError("the manifest's own checksum is wrong")
     shards = value.get("shards")
     if not isinstance(shards, list) or not shards:
         raise ManifestError("no shards are listed")
-    run, digest, facts = value.get("run"), value.get("config_digest", ""), value.get("facts", {})
-    if not isinstance(run, str) or not isinstance(digest, str) or not isinstance(facts, dict):
-        raise ManifestError("run, config_digest or facts has the wrong type")
+    run, digest, code = value.get("run"), value.get("config_digest", ""), value.get("code", "")
+    facts = value.get("facts", {})
+    if not (isinstance(run, str) and isinstance(digest, str) and isinstance(code, str)):
+        raise ManifestError("run, config_digest or code is no text")
+    if not isinstance(facts, dict):
+        raise ManifestError("facts is not an object")
     return Manifest(
         run=run,
         step=_number(value, "step", 0),
@@ -97,8 +128,33 @@ def decode(data: bytes) -> Manifest:
         position=_number(value, "position", 0),
         shards=tuple(_shard(item) for item in shards),
         config_digest=digest,
+        code=code,
+        skip_windows=_windows(value.get("skip_windows", [])),
+        saved_at=_real(value.get("saved_at")) or 0.0,
+        val_loss=_real(value.get("val_loss")),
         facts=facts,
     )
+
+
+def _real(value: object) -> float | None:
+    """A finite number, None for anything else: these numbers are for choices that may also be left out."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def _windows(value: object) -> tuple[tuple[int, int], ...]:
+    if not isinstance(value, list):
+        raise ManifestError("skip_windows is not a list")
+    found = []
+    for item in value:
+        if not isinstance(item, list) or len(item) != 2 or not all(type(number) is int for number in item):
+            raise ManifestError(f"skip_windows holds {item!r}, a pair of whole numbers was expected")
+        found.append((item[0], item[1]))
+    return tuple(found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +193,17 @@ def retire(directory: Path) -> None:
     files.sync_directory(directory)
 
 
+def remove(directory: Path) -> None:
+    """Remove a checkpoint, valid or not. A crash on the way leaves one that does not count, never half of one.
+
+    Raises:
+        OSError: something of it could not be removed; it does not count any more, or it is whole.
+    """
+    retire(directory)
+    shutil.rmtree(directory)
+    files.sync_directory(directory.parent)
+
+
 def examine(directory: Path, *, deep: bool) -> Checkpoint:
     """Look at one checkpoint directory: manifest, names, sizes; with `deep` the checksums too.
 
@@ -167,9 +234,12 @@ def examine(directory: Path, *, deep: bool) -> Checkpoint:
 
 def _check_shard(path: Path, shard: Shard, *, deep: bool) -> None:
     try:
-        size = path.stat().st_size
-    except FileNotFoundError:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
         raise ManifestError(f"{shard.path} is missing") from None
+    if not stat.S_ISREG(status.st_mode):
+        raise ManifestError(f"{shard.path} is no file")
+    size = status.st_size
     if size != shard.size:
         raise ManifestError(f"{shard.path} has {size} bytes, the manifest says {shard.size}")
     if deep and digest_file(path) != shard.xxh3:

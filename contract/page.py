@@ -27,6 +27,7 @@ VARIABLE = "CIUIC_PAGE"
 _MAGIC, _PID, _RANK, _COUNTER, _STEP, _MICRO, _PHASE, _TOKENS, _LOSS, _MARKED, _WAITED = range(11)
 _SPENT = 11  # one slot for each phase: nanoseconds spent in it so far
 # Regions of text, each: 8 bytes of sequence number, 8 bytes of length, then UTF-8 (JSON where it says so).
+_SAVING = (192, 320)  # worker → agent: {"error":…}, what kept the newest save from being written
 _EXCEPTION = (512, 1536)  # worker → agent: {"type":…, "text":…}
 _ORDERS = (2048, 1024)  # agent → worker: {"hot":{…}, "orders":[…]}
 _DEVICE = (3072, 1024)  # agent → worker: figures of the GPU
@@ -39,6 +40,7 @@ class PageReading:
 
     `spent`: seconds of the worker's life so far, by the word of the phase, for the phases of a step; `wait` is the part
     that it stood in agreements waiting for other ranks, which the phases do not count.
+    `save_error`: why the newest checkpoint could not be written, "" when it was, or none was due yet.
     """
 
     pid: int
@@ -51,6 +53,7 @@ class PageReading:
     loss: float
     exception: dict[str, str] | None
     spent: Mapping[str, float] = field(default_factory=dict)
+    save_error: str = ""
 
 
 class WorkerPage:
@@ -124,6 +127,10 @@ class WorkerPage:
         """Why the worker is about to end; read by the agent after the exit."""
         self._write(_EXCEPTION, {"type": _last_bytes(type_name, 200), "text": _last_bytes(text, 1100)})
 
+    def report_save(self, error: str) -> None:
+        """How the newest save ended: why it could not be written, or "". Training may go on all the same."""
+        self._write(_SAVING, {"error": _first_bytes(error, 280)})
+
     def give_orders(self, orders: dict[str, Any]) -> None:
         """Agent side: hot changes and one-off orders for rank 0."""
         self._write(_ORDERS, orders)
@@ -149,6 +156,7 @@ class WorkerPage:
         ints = self._ints
         counter = ints[_COUNTER]
         found = self._read(_EXCEPTION)
+        saving = self._read(_SAVING) or {}
         return PageReading(
             pid=ints[_PID],
             rank=ints[_RANK],
@@ -160,6 +168,7 @@ class WorkerPage:
             loss=self._floats[_LOSS],
             exception=None if found is None else {str(key): str(value) for key, value in found.items()},
             spent={word: ints[slot] / 1e9 for word, slot in _REPORTED},
+            save_error=str(saving.get("error", "")),
         )
 
     def _sequence(self, region: tuple[int, int]) -> int:
@@ -193,6 +202,14 @@ def _last_bytes(text: str, limit: int) -> str:
     kept = text[-limit:]
     while len(json.dumps(kept, ensure_ascii=False).encode(errors="replace")) - 2 > limit:
         kept = kept[max(1, len(kept) // 8) :]
+    return kept
+
+
+def _first_bytes(text: str, limit: int) -> str:
+    """The beginning of the text (where the file system says what it refused) in so many bytes of JSON."""
+    kept = text[:limit]
+    while len(json.dumps(kept, ensure_ascii=False).encode(errors="replace")) - 2 > limit:
+        kept = kept[: -max(1, len(kept) // 8)]
     return kept
 
 

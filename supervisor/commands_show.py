@@ -127,7 +127,7 @@ def checkpoints(
     as_json: Json = False,
     lang: Lang = "",
 ) -> None:
-    """All checkpoints, here and at the other places, and of those that do not count the reason.
+    """All checkpoints with size and age, here and at the other places, and of those that do not count the reason.
 
     --verify reads the copies too. Exit 1 if it finds a damaged one, or a place cannot be read.
     """
@@ -136,7 +136,7 @@ def checkpoints(
     from supervisor.words import language
 
     found = _find(root, run)
-    rows = _checkpoint_rows(found, deep=verify)
+    rows = _checkpoint_rows(found, deep=verify, now=time.time())
     copies, unreadable = copy_rows(found, deep=verify)
     rows += copies
     if as_json:
@@ -148,7 +148,8 @@ def checkpoints(
         raise typer.Exit(1)
 
 
-def _checkpoint_rows(run: Any, *, deep: bool) -> list[dict[str, Any]]:
+def _checkpoint_rows(run: Any, *, deep: bool, now: float) -> list[dict[str, Any]]:
+    """One row a directory. Size and age of one that is not complete are those of what is there of it."""
     from contract.manifest import directories, examine, in_lineage, read_resumes
 
     resumes = read_resumes(run)
@@ -156,6 +157,8 @@ def _checkpoint_rows(run: Any, *, deep: bool) -> list[dict[str, Any]]:
     for item in (examine(directory, deep=deep) for directory in directories(run)):
         current = in_lineage(item.step, (item.attempt, item.generation), resumes)
         reason = item.reason or ("" if current else "rolled back: a later generation resumed before it")
+        found = item.manifest
+        size, changed = (found.size, found.saved_at) if found and found.saved_at else _on_disk(item.path)
         rows.append(
             {
                 "where": "local",
@@ -163,13 +166,29 @@ def _checkpoint_rows(run: Any, *, deep: bool) -> list[dict[str, Any]]:
                 "attempt": item.attempt,
                 "generation": item.generation,
                 "path": str(item.path),
-                "complete": item.manifest is not None,
+                "complete": found is not None,
                 "valid": item.valid and current,
                 "reason": reason,
-                "bytes": sum(shard.size for shard in item.manifest.shards) if item.manifest else None,
+                "bytes": size,
+                "age_s": round(max(0.0, now - changed), 1),
+                "world_size": found.world_size if found else None,
+                "val_loss": found.val_loss if found else None,
             }
         )
     return rows
+
+
+def _on_disk(directory: Path) -> tuple[int, float]:
+    """(bytes in files, when something last changed there, UTC seconds)."""
+    size, changed = 0, 0.0
+    for path in (directory, *directory.rglob("*")):
+        try:
+            status = path.stat()
+        except OSError:  # removed meanwhile
+            continue
+        size += status.st_size if path.is_file() else 0
+        changed = max(changed, status.st_mtime)
+    return size, changed
 
 
 def _facts(root: Path | None, name: str) -> dict[str, Any]:

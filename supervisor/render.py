@@ -45,6 +45,8 @@ def show_run(facts: Facts, lang: str) -> None:
     console.print(head)
     console.print(f"{text('reason', lang)}: {facts['reason']}")
     console.print(f"{text('step', lang)}: {_step(facts)}   {text('checkpoint', lang)}: {_checkpoint(facts)}")
+    if facts["save_problem"]:
+        console.print(Text(text("unsaved", lang, why=facts["save_problem"]), style="red"))
     if facts["observe_only"]:
         console.print(Text(text("observed", lang), style="yellow"))
     for problem in facts["journal_problems"]:
@@ -84,18 +86,38 @@ def _copy_line(copy: Facts, lang: str) -> str:
 
 
 def show_checkpoints(rows: Sequence[Facts], lang: str) -> None:
-    titles = [text(key, lang) for key in ("where", "step", "attempt", "valid", "reason")]
+    """What is there, newest first."""
+    console = _console()
+    if not rows:
+        console.print(text("no-checkpoints", lang))
+        return
+    titles = [
+        text(key, lang) for key in ("where", "step", "attempt", "size", "age", "val_loss", "valid", "reason")
+    ]
     cells = [
         [
             Text(text(row["where"], lang)),
             Text(str(row["step"])),
             Text(f"{row['attempt']}.{row['generation']}"),
+            Text("" if row.get("bytes") is None else byte_count(row["bytes"])),
+            Text("" if row.get("age_s") is None else duration(row["age_s"], lang)),
+            Text("" if row.get("val_loss") is None else f"{row['val_loss']:.4f}"),
             Text("✔" if row["valid"] else "✘", style="green" if row["valid"] else "red"),
             Text(row["reason"]),
         ]
         for row in rows
     ]
-    _table(_console(), titles, cells)
+    _table(console, titles, cells)
+
+
+def byte_count(number: int) -> str:
+    """`1.2 GB`: three figures are enough to compare checkpoints."""
+    value = float(number)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
 
 
 def show_unreadable(places: Sequence[Facts], lang: str) -> None:

@@ -5,7 +5,7 @@ come from the environment variable STANDIN_ARGS (`[job] environment`), which are
 
     --steps N            optimiser steps in all (default: [run] steps of run.toml)
     --step-time S        seconds a step takes (default 0.02)
-    --save-every N       steps between saves (default: [checkpoint] interval_steps)
+    --save-every N       steps between saves (default: [checkpoint] interval_steps, else 100)
     --save-time S        seconds between the shards and the manifest of a save (default 0)
     --start-time S       seconds before the resume (default 0)
     --fail-at STEP       raise RuntimeError at that step, in every generation
@@ -211,7 +211,7 @@ class Standin:
         self.orders_seen, self.orders_done = 0, set()
         config = read_resolved(self.run.config)
         self.steps = options.steps or config.run.steps
-        self.interval = options.save_every or config.checkpoint.interval_steps
+        self.interval = options.save_every or config.checkpoint.interval_steps or 100
 
     def main(self) -> int:
         if not self.options.ignore_usr1:

@@ -1,15 +1,14 @@
 """Puts the parts of a run together, in the order that wastes the least time before the first step."""
 
 import os
+import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-import xxhash
 
-from contract import config as configuration
 from contract.config import RunConfig
 from contract.layout import RunDir
 from contract.page import WorkerPage
@@ -19,6 +18,7 @@ from contract.staged import VARIABLE
 from contract.states import Phase
 from trainer.batch.control import BatchControl, remember_oom, too_large_before
 from trainer.batch.measure import Nothing, gauge_of
+from trainer.cadence import Cadence, failures_so_far
 from trainer.checkpoint import Checkpoints
 from trainer.data.batches import Batches
 from trainer.data.reader import TokenReader
@@ -35,7 +35,7 @@ from trainer.orders import Orders
 from trainer.precision import check_precision, in_precision
 from trainer.pretrained import load_weights, record_start, start_settings
 from trainer.progress import Progress
-from trainer.resume import ResumePoint, agree_on_resume
+from trainer.resume import ResumePoint, agree_on_resume, tell_changes
 from trainer.routers import Routers
 from trainer.schedule import Rates
 from trainer.stop import StopFlag
@@ -84,9 +84,11 @@ def assemble(
     """Everything ready for the first step, at the place where this generation resumes."""
     config, reader = given.config, given.reader
     worker, point = agree_on_resume(config, worker, ranks, page)
-    sampler = Sampler(samples=reader.samples, seed=config.run.seed, skip_windows=worker.skip_windows)
+    tell_changes(worker, point, config)
+    windows = tuple(sorted({*worker.skip_windows, *point.skip_windows}))
+    sampler = Sampler(samples=reader.samples, seed=config.run.seed, skip_windows=windows)
     page.mark(step=point.progress.step, phase=Phase.START, micro_step=1)
-    checkpoints = Checkpoints(config, worker, ranks, page, config_digest=config_digest(config))
+    checkpoints = Checkpoints(config, worker, ranks, page)
     model = in_precision(_network(given, worker, point), config.precision)
     groups = groups_of(model, config.model.layers, checkpoints.layout(point))
     guard = Guard(config.numerics)
@@ -94,7 +96,7 @@ def assemble(
     engine = build_engine(config, given.settings, model, groups, watch)
     rates = Rates(course_of(config), groups)
     control = batch_control(config, worker, ranks, page)
-    checkpoints.attach(engine, {"rates": rates, "guard": guard, "batch": control})
+    checkpoints.attach(engine, {"rates": rates, "guard": guard, "batch": control}, skip_windows=windows)
     progress = checkpoints.load(engine, point, groups)
     control.respect(
         ranks.from_leader(
@@ -113,6 +115,9 @@ def assemble(
         watch=watch,
         evaluation=Evaluation(config, given.held_out, ranks) if given.held_out else None,
         checkpoints=checkpoints,
+        cadence=Cadence(
+            config.checkpoint, failures_so_far(worker.run) if worker.leads else None, clock=time.monotonic
+        ),
         metrics=Metrics(
             worker.run, attempt=worker.attempt, generation=worker.generation, active=worker.leads
         ),
@@ -139,8 +144,3 @@ def batch_control(config: RunConfig, worker: Worker, ranks: Ranks, page: WorkerP
     gauge = gauge_of(batch, page, ranks.device, leads=worker.leads) if batch.adaptive != "off" else Nothing()
     remember = partial(remember_oom, worker, length=batch.sequence_length)
     return BatchControl(batch, ranks, gauge, remember)
-
-
-def config_digest(config: RunConfig) -> str:
-    """A hash of the resolved configuration, so that a checkpoint tells what trained it."""
-    return str(xxhash.xxh3_64_hexdigest(configuration.dump(config).encode()))

@@ -16,8 +16,36 @@ from trainer.worker import Worker, complete_environment
 _CONTROL_TIMEOUT = timedelta(hours=2)
 
 
-class Ranks:
-    """All ranks of this generation, for small agreements on the host (float64 numbers and small objects)."""
+class Channel:
+    """Small agreements of all ranks on the host (float64 numbers and small objects). One thread at a time."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank = rank
+        self.size = size
+        self._group = dist.new_group(backend="gloo", timeout=_CONTROL_TIMEOUT)
+
+    def sums(self, *numbers: float) -> list[float]:
+        """The sums of these numbers over all ranks, the same on each."""
+        values = torch.tensor(numbers, dtype=torch.float64)
+        dist.all_reduce(values, group=self._group)
+        found: list[float] = values.tolist()
+        return found
+
+    def from_leader(self, value: Any) -> Any:
+        """Rank 0's value, on every rank."""
+        box = [value]
+        dist.broadcast_object_list(box, src=0, group=self._group)
+        return box[0]
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's value in the order of ranks, on every rank."""
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, value, group=self._group)
+        return found
+
+
+class Ranks(Channel):
+    """All ranks of this generation. `beside` is a channel for the one thread that works beside the training loop."""
 
     def __init__(self, worker: Worker, *, accelerator: str, timeout_s: int, patience_s: float) -> None:
         """Connect. Blocks until every rank is there, `patience_s` at most under an agent.
@@ -34,8 +62,6 @@ class Ranks:
         _check_device(accelerator)
         if cuda:
             torch.cuda.set_device(worker.local_rank)
-        self.rank = worker.rank
-        self.size = worker.world_size
         self.device = torch.device("cuda", worker.local_rank) if cuda else torch.device("cpu")
         backend = "nccl" if cuda else "gloo"
         timeout = timedelta(seconds=timeout_s)
@@ -52,31 +78,15 @@ class Ranks:
         else:  # torchrun has a store of its own, which the variables describe
             dist.init_process_group(backend, timeout=timeout)
         deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, timeout=timeout)
-        self._control = dist.new_group(backend="gloo", timeout=_CONTROL_TIMEOUT)
-
-    def sums(self, *numbers: float) -> list[float]:
-        """The sums of these numbers over all ranks, the same on each."""
-        values = torch.tensor(numbers, dtype=torch.float64)
-        dist.all_reduce(values, group=self._control)
-        found: list[float] = values.tolist()
-        return found
-
-    def from_leader(self, value: Any) -> Any:
-        """Rank 0's value, on every rank."""
-        box = [value]
-        dist.broadcast_object_list(box, src=0, group=self._control)
-        return box[0]
-
-    def gather(self, value: Any) -> list[Any]:
-        """Every rank's value in the order of ranks, on every rank."""
-        found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, value, group=self._control)
-        return found
+        super().__init__(worker.rank, worker.world_size)
+        self.beside = Channel(worker.rank, worker.world_size)
+        self.beside_hangs = False  # the thread cannot be waited for: its communicator must not be taken away
 
     def leave(self) -> None:
         """Wait for the others and close. Without it about one exit in six ends in SIGABRT."""
-        dist.barrier(group=self._control)
-        dist.destroy_process_group()
+        dist.barrier(group=self._group)
+        if not self.beside_hangs:
+            dist.destroy_process_group()
 
 
 def _check_device(accelerator: str) -> None:

@@ -1,7 +1,7 @@
 """The training loop. `train` is the whole story of a run; each line's detail has a module of its own."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from contract.config import RunConfig
@@ -10,11 +10,12 @@ from contract.sampling import Taken
 from contract.states import ExitCode, Phase
 from trainer.batch.clock import Clock, clock_for
 from trainer.batch.control import BatchControl
+from trainer.cadence import Cadence
 from trainer.checkpoint import Checkpoints
 from trainer.data.batches import Batches, Window
 from trainer.distributed import Ranks
 from trainer.engine import lower_scale
-from trainer.errors import NoMemoryError
+from trainer.errors import NoMemoryError, TrainerError
 from trainer.evaluate import Evaluation
 from trainer.guard import Guard, where
 from trainer.metrics import Metrics
@@ -42,6 +43,7 @@ class Training:
     watch: Watch
     evaluation: Evaluation | None
     checkpoints: Checkpoints
+    cadence: Cadence
     metrics: Metrics
     page: WorkerPage
     stop: StopFlag
@@ -49,11 +51,19 @@ class Training:
 
     def train(self, progress: Progress) -> ExitCode:
         """Train from `progress` to the run's target, or until all ranks agree to save and leave."""
+        try:
+            return self._train(progress)
+        except TrainerError:  # agreed by all ranks: a save in flight can still come to its end
+            self.checkpoints.drain()
+            raise
+
+    def _train(self, progress: Progress) -> ExitCode:
         clock = clock_for(self.ranks.device, wanted=self.control.adaptive)
         while not self.finished(progress):
             started = time.perf_counter()
             window, rates, outcome = self.step(progress, clock)
-            plan = self.control.plan
+            agreed, plan = outcome.agreed, self.control.plan
+            self.checkpoints.look(agreed)
             self.settle(outcome, window.taken, progress)
             progress = progress.after(window.taken, outcome.tokens)
             self.page.report(loss=outcome.loss, tokens=progress.tokens)
@@ -61,6 +71,7 @@ class Training:
             forward_s, worked_s = clock.take()
             self.control.observe(forward_s=forward_s, worked_s=worked_s, seconds=seconds)
             val_loss = self.evaluate(progress)
+            self.cadence.evaluated(val_loss)
             self.metrics.write(
                 progress,
                 outcome,
@@ -71,11 +82,10 @@ class Training:
                 seconds=seconds,
                 val_loss=val_loss,
             )
-            if outcome.stop or outcome.save or self.save_is_due(progress):
-                refuse_broken_weights(self.ranks, self.watch, *self.ranks.sums(not self.watch.sound))
-                self.metrics.sync()
-                self.checkpoints.save(self.engine, progress, loss=outcome.loss)
-            if outcome.stop and not self.finished(progress):
+            last = agreed.stop or self.finished(progress)
+            if last or agreed.save or agreed.due or self.cadence.due_at(progress.step):
+                self.save(progress, agreed, loss=outcome.loss, last=last)
+            if agreed.stop and not self.finished(progress):
                 return ExitCode.SAVED
         return ExitCode.FINISHED
 
@@ -85,6 +95,7 @@ class Training:
         Raises:
             NoMemoryError: not even single samples fit, or this rank must start anew to try smaller portions.
         """
+        ordered, due = self.orders.checkpoint_wanted(), self.cadence.due()
         while True:
             plan = self.control.plan
             self.page.mark(step=progress.step, phase=Phase.DATA)
@@ -98,9 +109,11 @@ class Training:
                     self.ranks,
                     Instruments(page=self.page, watch=self.watch, clock=clock, routers=self.routers),
                     step=progress.step,
-                    wishes=Wishes(
+                    wishes=replace(
+                        self.checkpoints.wishes(),
                         stop=self.stop.requested,
-                        save=self.orders.checkpoint_wanted(),
+                        save=ordered,
+                        due=due,
                         redo=self.control.adaptive,
                     ),
                 )
@@ -109,6 +122,16 @@ class Training:
                 clock.take()
             else:
                 return window, rates, outcome
+
+    def save(self, progress: Progress, agreed: Wishes, *, loss: float, last: bool) -> None:
+        """Save this step, unless its weights are not fit to be kept."""
+        started = time.perf_counter()
+        refuse_broken_weights(self.ranks, self.watch, *self.ranks.sums(not self.watch.sound))
+        self.metrics.sync()
+        done = self.checkpoints.save(
+            self.engine, progress, agreed, loss=loss, val_loss=self.cadence.val_loss, must=last
+        )
+        self.cadence.saved(time.perf_counter() - started if done else None)
 
     def settle(self, outcome: Outcome, taken: Taken, before: Progress) -> None:
         """Learn from a step that was applied, or let the guard decide about one that was not."""
@@ -126,10 +149,6 @@ class Training:
         """Whether the run's target is reached."""
         run = self.config.run
         return progress.step >= run.steps if run.steps else progress.tokens >= run.tokens
-
-    def save_is_due(self, progress: Progress) -> bool:
-        """Whether the rhythm of saves, or the end of the run, asks for one."""
-        return progress.step % self.config.checkpoint.interval_steps == 0 or self.finished(progress)
 
     def evaluate(self, progress: Progress) -> float | None:
         """Loss on the held-out part when it is due, and at the end of the run."""

@@ -1,8 +1,10 @@
 """One line of JSON per optimizer step, written by rank 0."""
 
 import json
+import logging
 import math
 import os
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,16 +14,22 @@ from trainer.batch.plan import Plan
 from trainer.progress import Progress
 from trainer.step import Outcome
 
+log = logging.getLogger(__name__)
+
+_MOST_WAITING = 16 << 20
+
 
 class Metrics:
     """metrics/aNNNN-gNNNN.jsonl of this generation. On other ranks than 0 it writes nothing."""
 
     def __init__(self, run: RunDir, *, attempt: int, generation: int, active: bool) -> None:
         self._file = None
+        self._waiting = b""  # what a file system that refused has not taken yet
+        self._refused = False
         if active:
             path = run.metrics_of(attempt, generation)
             path.parent.mkdir(exist_ok=True)
-            self._file = path.open("a", encoding="utf-8", buffering=1)
+            self._file = path.open("ab", buffering=0)
 
     def __enter__(self) -> Self:
         return self
@@ -76,12 +84,31 @@ class Metrics:
             line["batch_change"] = changed
         if val_loss is not None:
             line["val_loss"] = _number(val_loss)
-        self._file.write(json.dumps(line) + "\n")
+        self._waiting += json.dumps(line).encode() + b"\n"
+        self._try(self._write_waiting)
 
     def sync(self) -> None:
         """Make the lines so far durable: a checkpoint must never be newer than the metrics that led to it."""
         if self._file is not None:
-            os.fsync(self._file.fileno())
+            self._try(self._write_waiting)
+            self._try(lambda: os.fsync(self._file.fileno()) if self._file else None)
+
+    def _write_waiting(self) -> None:
+        while self._waiting and self._file is not None:
+            self._waiting = self._waiting[self._file.write(self._waiting) :]
+
+    def _try(self, work: Callable[[], None]) -> None:
+        """A full disk must not end the training: lines wait in memory, so many of them, until there is room again."""
+        try:
+            work()
+        except OSError as error:
+            if not self._refused:
+                log.warning("metrics cannot be written for now, lines are kept in memory: %s", error)
+            self._refused = True
+            if len(self._waiting) > _MOST_WAITING:
+                self._waiting = self._waiting[self._waiting.index(b"\n", _MOST_WAITING // 2) + 1 :]
+        else:
+            self._refused = False
 
 
 def _number(value: float) -> float | None:

@@ -10,6 +10,7 @@ from contract.manifest import Checkpoint, Manifest
 from contract.page import WorkerPage
 from trainer.distributed import Ranks
 from trainer.errors import RefusedError
+from trainer.origin import CONFIG_NAME, changes, code_version
 from trainer.progress import Progress
 from trainer.recall import Recall
 from trainer.waiting import together
@@ -23,13 +24,14 @@ _VERSION = 1
 class ResumePoint:
     """The decision of rank 0 for all. `checkpoint` is a directory's name, "" for a fresh start.
 
-    `ranks` is how many wrote it.
+    `ranks` is how many wrote it. `skip_windows`: the sampler positions that the run had jumped over, or was to, then.
     """
 
     generation: int
     checkpoint: str
     progress: Progress
     ranks: int = 0
+    skip_windows: tuple[tuple[int, int], ...] = ()
 
 
 def agree_on_resume(
@@ -85,6 +87,7 @@ def _decide(worker: Worker, recall: Recall) -> ResumePoint:
         ) from None
     if not created:
         raise RefusedError(f"{path} exists: this generation has been started before (fenced)")
+    worker.run.checkpoints.mkdir(exist_ok=True)
     log.info("starting from %s", point.checkpoint or "step 0")
     return point
 
@@ -127,7 +130,24 @@ def _point(worker: Worker, found: Checkpoint | None) -> ResumePoint:
         checkpoint=found.path.name,
         progress=progress,
         ranks=what.world_size,
+        skip_windows=what.skip_windows,
     )
+
+
+def tell_changes(worker: Worker, point: ResumePoint, config: RunConfig) -> None:
+    """Say what is not as it was when the checkpoint was written. Nothing is refused for it here."""
+    if not worker.leads or not point.checkpoint:
+        return
+    directory = worker.run.checkpoints / point.checkpoint
+    what = manifest.examine(directory, deep=False).manifest
+    if what is not None and what.code not in {"", code_version()}:
+        log.warning("other code than in %s: %s, was %s", point.checkpoint, code_version(), what.code)
+    before = files.read_bytes(directory / CONFIG_NAME)
+    for line in changes(before.decode(), config) if before is not None else []:
+        log.warning("setting changed since %s: %s", point.checkpoint, line)
+    new = sorted({*worker.skip_windows} - {*point.skip_windows})
+    if new:
+        log.info("jumped from now on: sampler positions %s", ", ".join(f"[{a}, {b})" for a, b in new))
 
 
 def _next_generation(worker: Worker) -> Worker:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import torch
@@ -23,16 +23,21 @@ _NO_MEMORY = ("out of memory", "DefaultCPUAllocator: can't allocate memory")
 _AT_MINIMUM = "loss scale already at minimum"  # what DeepSpeed's scaler says when it gives up
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Wishes:
-    """What this rank would have after the step: the end of the run, a save.
+    """What a rank wants or has to tell at a step; what one rank says holds for all.
 
-    `redo`: its caller can cut the window into smaller portions and try again, should a rank run out of memory.
+    `stop`: save and leave. `save`: an order to save now. `due`: the rhythm of saves asks for one. `saving`: a save is
+    still being written. `stuck`: and its writing does not move any more. `redo`: the caller can cut the window into
+    smaller portions and try again, should a rank run out of memory.
     """
 
-    stop: bool
-    save: bool
-    redo: bool
+    stop: bool = False
+    save: bool = False
+    due: bool = False
+    saving: bool = False
+    stuck: bool = False
+    redo: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +61,7 @@ class Outcome:
     loss: float
     grad_norm: float
     tokens: int
-    stop: bool
-    save: bool
+    agreed: Wishes
     fault: Fault | None = None
     loss_scale: float = 1.0
     balance_loss: float | None = None
@@ -107,7 +111,7 @@ def take_step(
         if not wishes.redo or engine.zero_optimization_stage() > 1:
             raise NoMemoryError(short) from error
     page.mark(step=step, phase=Phase.OPTIMIZER)
-    agreed, balance, stops, saves, shorts = _agreed(ranks, page, *sums, wishes.stop, wishes.save, bool(short))
+    summed, balance, shorts, *told = _agreed(ranks, page, *sums, bool(short), *astuple(wishes))
     if shorts:
         _begin_again(engine, ranks, short)
     scale = loss_scale(engine)
@@ -115,15 +119,14 @@ def take_step(
         fault = _update(engine, watch)
     except NumericsError as error:
         raise NumericsError(where(str(error), step, window.taken.start, window.taken.end)) from error
-    if not math.isfinite(agreed):
+    if not math.isfinite(summed):
         text = f"the loss is not finite{_culprits(ranks, fine=math.isfinite(sums[0]))}"
         fault = Fault(kind=FaultKind.NOT_FINITE, text=text)
     return Outcome(
-        loss=agreed / tokens,
+        loss=summed / tokens,
         grad_norm=gradient_norm(engine),
         tokens=int(tokens),
-        stop=stops > 0,
-        save=saves > 0,
+        agreed=Wishes(*(number > 0 for number in told)),
         fault=fault,
         loss_scale=scale,
         balance_loss=balance / tokens if routers.have_loss else None,

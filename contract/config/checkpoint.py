@@ -1,4 +1,4 @@
-"""[checkpoint]: how often the run is saved and how many saves are kept."""
+"""[checkpoint]: how often the run is saved, how a save goes on beside the training, and which saves are kept."""
 
 from typing import Literal
 
@@ -8,11 +8,43 @@ from contract.config.base import Section
 
 
 class Checkpoint(Section):
-    """Saves also happen at the last step, before a time limit and on order."""
+    """Saves also happen at the last step, before a time limit and on order.
 
-    interval_steps: int = Field(default=100, ge=1)
-    """Steps between two saves: the most that a failure can cost. A save stops training while it is written."""
+    With `interval_steps` and `interval_minutes` both 0 the interval is found by itself, from what a save costs this
+    run and how often it fails; with both set, whichever comes first.
+    """
+
+    interval_steps: int = Field(default=0, ge=0)
+    """Steps between two saves; 0: not by steps."""
+    interval_minutes: float = Field(default=0.0, ge=0, le=10_080)
+    """Minutes between two saves; 0: not by minutes."""
+    auto_least_minutes: float = Field(default=2.0, gt=0, le=10_080)
+    """An interval that is found by itself is never shorter."""
+    auto_most_minutes: float = Field(default=60.0, gt=0, le=10_080)
+    """An interval that is found by itself is never longer."""
+    mtbf_hours: float = Field(default=24.0, gt=0, le=100_000)
+    """Expected hours of training between two failures, believed until the run has a history of its own."""
+    background: bool = True
+    """Training goes on as soon as the state is copied into the host's memory, which must have room for one such
+    copy of each rank. false: it stands still until everything is on disk, and no memory is needed."""
+    while_saving: Literal["wait", "skip"] = "wait"
+    """When a save is due and the one before is still being written: wait for its end, or leave the new one out."""
+    on_error: Literal["continue", "stop"] = "continue"
+    """When a checkpoint could not be written: tell people and train on, or end with the error. The last save of a
+    run, and the one before it leaves its nodes, always end with the error."""
     keep_last: int = Field(default=3, ge=2)
     """Complete checkpoints that are kept. At least 2, because a checkpoint can turn out damaged when it is needed."""
     model_change: Literal["refuse", "allow"] = "refuse"
     """What a resume does when [model] is not the checkpoint's: `allow` loads what fits and starts the rest new."""
+    keep_every_steps: int = Field(default=0, ge=0)
+    """Of every so many steps the first checkpoint is kept for ever; 0: none is."""
+    keep_best: int = Field(default=0, ge=0, le=100)
+    """So many checkpoints with the lowest validation loss are kept."""
+
+    def contradictions(self) -> list[str]:
+        if self.auto_least_minutes > self.auto_most_minutes:
+            most = self.auto_most_minutes
+            return [
+                f"auto_least_minutes: {self.auto_least_minutes:g} is more than auto_most_minutes ({most:g})"
+            ]
+        return []

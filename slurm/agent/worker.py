@@ -59,7 +59,7 @@ class Worker:
         self.moved_at = now
 
     def look(self, now: float) -> bool:
-        """Read the page; True if it is news: from one kind of phase to another (inside a step they alternate)."""
+        """Read the page; True if it is news: a save's end, or another kind of phase (inside a step they alternate)."""
         before, self.reading = self.reading, self.page.read()
         if self.reading.counter != before.counter:
             if self.stepped:
@@ -69,7 +69,8 @@ class Worker:
             self.moved_at = now
             if self.stepped and self.reading.step > before.step:
                 self._keep_mark(now)
-        return _kind(self.reading.phase) is not _kind(before.phase)
+        changed = self.reading.save_error != before.save_error
+        return changed or _kind(self.reading.phase) is not _kind(before.phase)
 
     def _keep_mark(self, now: float) -> None:
         marks = self.marks
@@ -137,6 +138,7 @@ class Worker:
             busy=doing.busy,
             quiet_s=doing.quiet_s,
             spent=self.spent(),
+            save_error=self.reading.save_error,
         )
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from contract.config import RunConfig
 from contract.copies.report import Report
 from contract.copies.store import Trouble
 from contract.copies.target import Kind
-from contract.events import AlertQueued, EvidenceKept, Judged, Recovered
+from contract.events import AlertQueued, EvidenceKept, Judged, Recovered, SaveFailed
 from contract.history import History, Notice
 from contract.layout import AttemptDir, RunDir
 from contract.states import Cause, VerdictKind
@@ -19,7 +19,7 @@ from supervisor.core.blame import Suspect
 from supervisor.core.budget import Stop
 from supervisor.core.keeping import order_for
 from supervisor.core.observation import CheckpointLook
-from supervisor.core.phrases import CAUSES, COPIES, FIXES, TROUBLES, word
+from supervisor.core.phrases import CAUSES, COPIES, FIXES, SAVE_FIXES, TROUBLES, word
 from supervisor.core.rollback import jumped_window
 from supervisor.core.text import cut, duration, one_line
 from supervisor.diagnose.live import known_entry
@@ -288,6 +288,55 @@ def seen_again(history: History, reason: str) -> AlertQueued:
         lines=(
             [f"任务状态又能看到了：{one_line(reason, 600)}"],
             [f"The run can be seen again: {one_line(reason, 600)}"],
+        ),
+    )
+
+
+def saves_failing_key(history: History) -> str:
+    """One key an episode."""
+    return f"saves:{int(history.saves_failing_since)}"
+
+
+def saves_failing(history: History, failure: SaveFailed) -> AlertQueued:
+    """Training goes on and nothing of it can be kept."""
+    newest = history.newest_checkpoint
+    zh_kept = f"最近的有效检查点在第 {newest.step} 步" if newest else "还没有任何有效检查点"
+    en_kept = f"the newest valid one is of step {newest.step}" if newest else "there is no valid one yet"
+    zh_cause, en_cause = word(CAUSES, failure.cause, "zh"), word(CAUSES, failure.cause, "en")
+    reason = one_line(failure.reason, 500)
+    return _alert(
+        history,
+        key=saves_failing_key(history),
+        place=f"a{failure.attempt:04d}-g{failure.generation:04d}",
+        severity="critical",
+        titles=(f"检查点写不下去：{zh_cause}", f"checkpoints cannot be written: {en_cause}"),
+        lines=(
+            [
+                f"训练在继续（第 {failure.step} 步），但检查点没有写成：{reason}",
+                f"{zh_kept}；现在出故障，从那里以后的训练都会丢失。",
+                f"建议：{word(SAVE_FIXES, failure.cause if failure.cause in SAVE_FIXES else '', 'zh')}",
+            ],
+            [
+                f"Training goes on (step {failure.step}), but a checkpoint was not written: {reason}",
+                f"Of the checkpoints {en_kept}; a failure now loses everything since.",
+                f"Likely fix: {word(SAVE_FIXES, failure.cause if failure.cause in SAVE_FIXES else '', 'en')}",
+            ],
+        ),
+    )
+
+
+def saves_again(history: History) -> AlertQueued:
+    """The all-clear after `saves_failing`."""
+    step = history.newest_checkpoint.step if history.newest_checkpoint else 0
+    return _alert(
+        history,
+        key=f"saved:{int(history.saves_failing_since)}",
+        place=f"s{step}",
+        severity="info",
+        titles=("检查点恢复正常", "checkpoints are written again"),
+        lines=(
+            [f"第 {step} 步的检查点已写成。"],
+            [f"The checkpoint of step {step} is complete."],
         ),
     )
 

@@ -122,6 +122,12 @@ def _explain(end: End) -> Explained:
     )
 
 
+def cause_in(text: str) -> Cause:
+    """The cause that an error's words name; UNEXPLAINED: none that we know."""
+    lines = end_lines(rank=0, code=1, words=(), exception=text, where="a save")
+    return diagnose_lines(tuple(lines)).cause
+
+
 def _accused(text: str) -> tuple[int, ...]:
     found = _ABSENT.search(text)
     return tuple(int(number) for number in found[1].split(",")) if found else ()

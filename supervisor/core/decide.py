@@ -194,6 +194,15 @@ def _seen_again(case: Case) -> tuple[Action, ...]:
     return case.tell(alerts.seen_again(case.history, case.verdict.reason)) if told else ()
 
 
+def _saves(case: Case) -> tuple[Action, ...]:
+    """Checkpoints that cannot be written while training goes on, and the all-clear."""
+    history = case.history
+    if history.saves_failing and history.save_failure is not None:
+        return case.tell(alerts.saves_failing(history, history.save_failure))
+    told = history.save_failure is not None and alerts.saves_failing_key(history) in history.open_keys
+    return case.tell(alerts.saves_again(history)) if told else ()
+
+
 def _news(case: Case) -> tuple[Action, ...]:
     """What people are told beside the answer to a failure."""
     newest, generation, job = case.newest, case.generation, case.observation.job
@@ -208,6 +217,7 @@ def _news(case: Case) -> tuple[Action, ...]:
         told += case.tell(alerts.noticed(case.history, notice))
         if notice.over is not None:
             told += case.tell(alerts.notice_over(case.history, notice))
+    told += _saves(case)
     if case.seen and job.state is JobState.HELD:
         told += case.tell(alerts.held(case.history, newest.number, job.reason))
     if case.seen and job.state is JobState.UNKNOWN and job.age_s >= case.config.monitor.unknown_alert_s:

@@ -101,6 +101,28 @@ FIXES: Words = MappingProxyType(
     }
 )
 
+# While training goes on.
+SAVE_FIXES: Words = MappingProxyType(
+    {
+        "disk-full": (
+            "清理磁盘或提高配额；下一次保存会自动重试，无需重启。",
+            "Free space or raise the quota; the next save tries again by itself.",
+        ),
+        "filesystem": (
+            "检查存储的挂载与权限（只读、掉挂载、无响应）；下一次保存会自动重试，无需重启。",
+            "Look at the mount (read-only, gone, not answering); the next save tries again by itself.",
+        ),
+        "host-oom": (
+            "主机内存放不下检查点的副本：checkpoint.background = false，或申请更多内存。",
+            "The host has no memory for the copy: checkpoint.background = false, or ask for more.",
+        ),
+        "": (
+            "查看日志；下一次保存会自动重试。",
+            "Read the logs; the next save tries again by itself.",
+        ),
+    }
+)
+
 PHASES: Words = MappingProxyType(
     {
         "unknown": ("未知阶段", "an unknown phase"),

@@ -1,16 +1,30 @@
 """What a look adds to the journal although nobody decided it: the world has moved."""
 
-from contract.events import Body, CheckpointSeen, GenerationResumed, GenerationWent, Judged, Recovered
+from contract.events import (
+    Body,
+    CheckpointSeen,
+    GenerationResumed,
+    GenerationWent,
+    Judged,
+    Recovered,
+    SaveFailed,
+)
 from contract.history import GenerationHistory, History
 from contract.states import ControlPhase, Phase
 from supervisor.core.asked import RESUMED
+from supervisor.core.causes import cause_in
 from supervisor.core.look import MUTE_S, attempt_of
 from supervisor.core.observation import Observation
 
 
 def news(history: History, observation: Observation) -> tuple[Body, ...]:
     """Events to append before this tick's verdict: a checkpoint comes before the failure that follows it."""
-    return (*_went(history, observation), *_resumed(history, observation), *_checkpoint(history, observation))
+    return (
+        *_went(history, observation),
+        *_resumed(history, observation),
+        *_checkpoint(history, observation),
+        *_save_failed(history, observation),
+    )
 
 
 def recovered(history: History, observation: Observation, now: float) -> Recovered | None:
@@ -105,6 +119,17 @@ def _checkpoint(history: History, observation: Observation) -> tuple[Body, ...]:
         if found.step == known.step or (found.step < known.step and not later):
             return ()
     return (CheckpointSeen(step=found.step, attempt=found.attempt, generation=found.generation),)
+
+
+def _save_failed(history: History, observation: Observation) -> tuple[Body, ...]:
+    """What rank 0 says of its newest save. The words name the checkpoint, so that one failure is told once."""
+    said = next((worker for _, worker in observation.workers if worker.save_error), None)
+    known = history.save_failure
+    at = (observation.attempt, observation.generation)
+    if said is None or at != history.at or (known is not None and known.reason == said.save_error):
+        return ()
+    cause = cause_in(said.save_error)
+    return (SaveFailed(attempt=at[0], generation=at[1], step=said.step, cause=cause, reason=said.save_error),)
 
 
 def _generation(history: History, observation: Observation) -> GenerationHistory | None:

@@ -47,6 +47,9 @@ def status(history: History, observation: Observation, verdict: Verdict, now: fl
         },
         "ettr": ettr(history, observation, now),
         "journal_problems": list(history.damaged),
+        "save_problem": history.save_failure.reason
+        if history.saves_failing and history.save_failure
+        else None,
     }
 
 

@@ -173,6 +173,14 @@ def _saved(body: ev.CheckpointSeen, language: str) -> str:
     return _say(language, f"检查点：第 {body.step} 步", f"checkpoint at step {body.step}")
 
 
+def _not_saved(body: ev.SaveFailed, language: str) -> str:
+    return _say(
+        language,
+        f"检查点没有写成（{body.cause}），训练继续：{body.reason}",
+        f"a checkpoint was not written ({body.cause}), training goes on: {body.reason}",
+    )
+
+
 def _state(body: ev.StateChanged, language: str) -> str:
     state = word(STATES, body.state, language)
     return _say(language, f"状态：{state}；{body.reason}", f"state {state}: {body.reason}")
@@ -255,6 +263,7 @@ _TELLERS: Mapping[type[ev.Body], Teller] = MappingProxyType(
         ev.NoticeOver: _notice_over,
         ev.Recovered: _recovered,
         ev.CheckpointSeen: _saved,
+        ev.SaveFailed: _not_saved,
         ev.StateChanged: _state,
         ev.BoundsSet: _bounds,
         ev.SettingsChanged: _changed,

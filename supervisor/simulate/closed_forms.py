@@ -52,24 +52,6 @@ def ettr_small(mtbf: float, dead: float, interval: float, stall: float = 0.0) ->
     return (1 - (dead + interval / 2) / mtbf) / (1 + stall / interval)
 
 
-def best_interval(mtbf: float, stall: float) -> float:
-    """Δ that makes `ettr` largest: M·(1+W0(-e^(-1-w/M))). Young's √(2wM) is its first order; D does not matter.
-
-    With y = Δ/M the condition is y = 1 - e^(-y-w/M), solved by Newton from Young's value.
-    """
-    if stall <= 0 or math.isinf(mtbf):
-        return math.inf if math.isinf(mtbf) else 0.0
-    ratio = stall / mtbf
-    found = math.sqrt(2 * ratio)
-    for _ in range(60):
-        rest = math.exp(-found - ratio)
-        step = (found - 1 + rest) / (1 - rest)
-        found -= step
-        if abs(step) < 1e-13:
-            break
-    return mtbf * found
-
-
 def daly_interval(mtbf: float, stall: float) -> float:
     """Daly's series for the same: y·(1+⅓√(w/2M)+(w/2M)/9)-w with y = √(2wM), for w < 2M."""
     half = stall / (2 * mtbf)

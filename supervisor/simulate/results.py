@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from supervisor.simulate.closed_forms import best_interval, ettr, spares_needed
+from contract.interval import best_interval
+from supervisor.simulate.closed_forms import ettr, spares_needed
 from supervisor.simulate.laws import Law
 from supervisor.simulate.ledger import Loss
 from supervisor.simulate.scenario import DAY_S, Kind, Scenario

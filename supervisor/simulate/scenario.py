@@ -7,7 +7,8 @@ from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer
 
 from contract.config import RunConfig
 from contract.config.base import Section
-from supervisor.simulate.closed_forms import best_interval
+from contract.config.checkpoint import Checkpoint
+from contract.interval import best_interval
 from supervisor.simulate.laws import Law, parse
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
@@ -103,7 +104,7 @@ class Scenario(Part):
     step_s: Annotated[float, Field(gt=0)] = 10.0
     """One optimizer step."""
     interval: Literal["config", "auto"] | Annotated[float, Field(gt=0)] = "config"
-    """Seconds of training between two saves; `config`: checkpoint.interval_steps; `auto`: the best one."""
+    """Seconds of training between two saves; `config`: as [checkpoint] says; `auto`: the best one, without bounds."""
     checkpoint_cost: Annotated[float, Field(ge=0)] = 10.0
     """Standstill of one save (s)."""
     checkpoint_lag: Annotated[float, Field(ge=0)] = 0.0
@@ -188,7 +189,15 @@ class Scenario(Part):
     def interval_s(self, config: RunConfig) -> float:
         """Seconds of training between two saves."""
         if self.interval == "config":
-            return config.checkpoint.interval_steps * self.step_s
+            return self._as_configured(config.checkpoint)
         if self.interval == "auto":
             return min(max(best_interval(self.mtbf_s, self.checkpoint_cost), self.step_s), self.horizon_s)
         return self.interval
+
+    def _as_configured(self, wanted: Checkpoint) -> float:
+        """As the trainer does it, once it knows the cost of a save and the failures of the run."""
+        steps, minutes = wanted.interval_steps * self.step_s, wanted.interval_minutes * 60
+        if steps or minutes:
+            return min(seconds for seconds in (steps, minutes) if seconds)
+        least, most = wanted.auto_least_minutes * 60, wanted.auto_most_minutes * 60
+        return min(most, max(least, best_interval(self.mtbf_s, self.checkpoint_cost)))

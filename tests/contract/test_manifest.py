@@ -1,6 +1,7 @@
 """A checkpoint exists when its manifest does; lineage decides whose checkpoints count."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from contract.manifest import (
     examine,
     in_lineage,
     publish,
+    remove,
     retire,
 )
 
@@ -176,3 +178,118 @@ def test_a_shard_outside_the_checkpoint_is_refused(path: str) -> None:
     }  # fmt: skip
     with pytest.raises(ManifestError, match="outside"):
         decode(json.dumps(value).encode())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One valid checkpoint, whose manifest the tests below replace."""
+    return _save(RunDir(path=tmp_path_factory.mktemp("fuzz") / "r"), 10)
+
+
+def _as_written(directory: Path) -> bytes:
+    return Manifest(
+        run="r",
+        step=10,
+        attempt=1,
+        generation=1,
+        world_size=1,
+        tokens=100,
+        position=20,
+        shards=(Shard(path="shard-0", size=18, xxh3=digest_file(directory / "shard-0")),),
+    ).encode()
+
+
+def _edited(value: object, path: list[int], new: object) -> object:
+    """The value with one place in it replaced; the numbers choose the way down."""
+    if not path or not isinstance(value, (dict, list)) or not value:
+        return new
+    if isinstance(value, dict):
+        key = sorted(value)[path[0] % len(value)]
+        return {**value, key: _edited(value[key], path[1:], new)}
+    at = path[0] % len(value)
+    return [_edited(item, path[1:], new) if number == at else item for number, item in enumerate(value)]
+
+
+odd_texts = st.sampled_from(
+    ["\ud800", "a" * 5000, ".", "shard-0/x", "MANIFEST.json", "./shard-0", "é", "\x00"]
+)
+
+
+@given(st.lists(st.integers(0, 20), max_size=4), json_values | odd_texts, st.booleans())
+def test_a_manifest_with_one_place_changed_is_never_a_crash_and_never_an_invalid_load(
+    whole: Path, path: list[int], new: object, old_format: bool
+) -> None:
+    """In the older format, which had no checksum of its own, it may still count; then every file it lists is there."""
+    value = json.loads(_as_written(whole))
+    if old_format:
+        value = {key: item for key, item in value.items() if key != "xxh3"} | {"version": 1}
+    changed = _edited(value, path, new)
+    (whole / NAME).write_bytes(json.dumps(changed).encode())
+    found = examine(whole, deep=True)
+    if not old_format:
+        assert found.valid == (json.dumps(changed, sort_keys=True) == json.dumps(value, sort_keys=True))
+    if found.valid:
+        assert found.manifest is not None
+        assert (found.manifest.step, found.manifest.attempt, found.manifest.generation) == (10, 1, 1)
+        for shard in found.manifest.shards:
+            assert digest_file(whole / shard.path) == shard.xxh3
+
+
+@given(st.integers(0, 10_000), st.integers(0, 7), st.integers(0, 10_000))
+def test_a_bit_turned_or_an_end_cut_off_is_seen(whole: Path, at: int, bit: int, length: int) -> None:
+    data = bytearray(_as_written(whole))
+    data[at % len(data)] ^= 1 << bit
+    (whole / NAME).write_bytes(data)
+    found = examine(whole, deep=True)
+    before = json.loads(_as_written(whole))
+    try:
+        same = json.loads(bytes(data)) == before
+    except ValueError:
+        same = False
+    assert found.valid == same, "only a change of the white space goes unseen"
+    (whole / NAME).write_bytes(bytes(data)[: length % len(data)])
+    assert not examine(whole, deep=True).valid
+
+
+@pytest.mark.parametrize("kind", ["directory", "fifo", "loop", "long name"])
+def test_a_shard_that_is_no_file_does_not_count(run: RunDir, kind: str) -> None:
+    directory = _save(run, 10)
+    shard = directory / "shard-0"
+    shard.unlink()
+    if kind == "directory":
+        shard.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(shard)
+    elif kind == "loop":
+        shard.symlink_to(shard)
+    else:
+        value = json.loads(_as_written_with("s" * 300))
+        (directory / NAME).write_bytes(json.dumps(value).encode())
+    for deep in (False, True):
+        assert not examine(directory, deep=deep).valid
+
+
+def _as_written_with(path: str) -> bytes:
+    shard = Shard(path=path, size=18, xxh3="0")
+    return Manifest(
+        run="tiny-1", step=10, attempt=1, generation=1, world_size=1, tokens=0, position=0, shards=(shard,)
+    ).encode()
+
+
+def test_removed_is_gone_and_a_second_removal_is_an_error(run: RunDir) -> None:
+    directory = _save(run, 10)
+    remove(directory)
+    assert not directory.exists()
+    with pytest.raises(OSError, match="No such file"):
+        remove(directory)
+
+
+def test_what_a_manifest_of_the_older_format_lacks_has_defaults() -> None:
+    value = json.loads(_as_written_with("x"))
+    old = {
+        key: item
+        for key, item in value.items()
+        if key not in {"xxh3", "code", "skip_windows", "saved_at", "val_loss"}
+    }
+    found = decode(json.dumps(old | {"version": 1}).encode())
+    assert (found.code, found.skip_windows, found.saved_at, found.val_loss) == ("", (), 0.0, None)

@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,10 @@ def test_thirty_two_workers_fit_and_too_long_notes_give_way() -> None:
     assert found is not None
     assert found.workers == workers or all(math.isnan(worker.loss) for worker in found.workers)
     assert found.notes == ("beat: health and notes did not fit",)
+    failing = (replace(workers[0], save_error="x文" * 90), *workers[1:])
+    told = decode(encode(_beat(workers=failing)))
+    assert told is not None
+    assert told.workers[0].save_error.startswith("x?" * 20)
 
 
 def test_a_page_tells_where_the_time_went(tmp_path: Path) -> None:
@@ -161,3 +166,27 @@ def test_progress_fits_a_beat_when_times_do_not() -> None:
 
 def beat_of(workers: tuple[WorkerBeat, ...]) -> Beat:
     return Beat(node="n", attempt=1, generation=1, sequence=1, phase=AgentPhase.RUNNING, workers=workers)
+
+
+def test_every_region_of_the_page_has_a_place_of_its_own(tmp_path: Path) -> None:
+    """All that a worker and its agent write at once is read as it was written, the longest texts included."""
+    page = WorkerPage.create(tmp_path / "page", rank=3)
+    for phase in Phase:
+        page.mark(step=7, phase=phase, micro_step=2)
+    page.waited(5)
+    page.report(loss=1.5, tokens=9)
+    page.report_save("文" * 500)
+    page.exception("RuntimeError", "x" * 3000)
+    page.give_orders({"hot": {}, "orders": []})
+    page.give_device({"utilisation": 5})
+    for phase in Phase:
+        page.mark(step=8, phase=phase)
+    found = page.read()
+    assert (found.rank, found.step, found.tokens, found.loss) == (3, 8, 9, 1.5)
+    assert set(found.save_error) == {"文"}
+    assert found.exception is not None
+    assert found.exception["type"] == "RuntimeError"
+    assert page.orders()[1] == {"hot": {}, "orders": []}
+    assert page.device() == {"utilisation": 5}
+    page.report_save("")
+    assert page.read().save_error == ""

@@ -73,16 +73,15 @@ def test_killed_before_the_first_step_and_right_after_the_resume(bench, referenc
 
 IN_A_SHARD = """
 import os, signal
-from pathlib import Path
 import trainer.preload
-from trainer.shards import ShardWriter
-write = ShardWriter._write
-def dying(self, state, path):
-    if os.environ["RANK"] == "1" and "step-000000006" in str(path):
-        Path(path).write_bytes(b"half of it")
+from trainer import shards
+write = shards.write_shard
+def dying(directory, name, fill, moved):
+    if os.environ["RANK"] == "1" and "step-000000006" in directory.name:
+        (directory / name).write_bytes(b"half of it")
         os.kill(os.getpid(), signal.SIGKILL)
-    write(self, state, path)
-ShardWriter._write = dying
+    return write(directory, name, fill, moved)
+shards.write_shard = dying
 """
 BEFORE_THE_MANIFEST = """
 import os, signal

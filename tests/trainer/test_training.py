@@ -97,18 +97,22 @@ def test_an_exception_ends_the_rank_and_reaches_its_page(bench):
     assert "Traceback" in generation.text()
 
 
-def test_a_full_disk_on_one_rank_ends_all_together(bench):
+@pytest.mark.parametrize("on_error", ["continue", "stop"])
+def test_a_full_disk_on_one_rank_ends_all_together(bench, on_error):
     fault = """
 import os, trainer.preload
-from trainer.shards import ShardWriter
-def full(self, state, path):
+from trainer import shards
+def full(*_):
     raise OSError(28, "No space left on device")
 if os.environ["RANK"] == "1":
-    ShardWriter._write = full
+    shards.write_shard = full
 """
-    run = bench()
+    run = bench(checkpoint={"on_error": on_error})
     generation = run.start(CIUIC_TEST_BEFORE=fault)
     assert generation.codes() == [1, 1], generation.text()
+    last = max(line["step"] for line in run.steps(1))
+    assert last == 8 if on_error == "continue" else last < 8  # the last save of a run must not fail
+    assert "rank 1: OSError: [Errno 28] No space left" in generation.pages[0].read().save_error
     for page in generation.pages:
         assert "rank 1: OSError: [Errno 28] No space left on device" in page.read().exception["text"]
     assert manifest.directories(run.run) == []

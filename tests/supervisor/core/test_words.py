@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 
 from contract import events as ev
-from contract.history import fold
+from contract.history import History, fold
 from contract.states import Cause, JobState, Phase, RunState, VerdictKind
 from supervisor.core import alerts
+from supervisor.core.actions import Tell
 from supervisor.core.budget import Stop
 from supervisor.core.causes import End, explain, normalised
+from supervisor.core.decide import decide
 from supervisor.core.judge import judge
-from supervisor.core.observation import CheckpointLook, JobLook
+from supervisor.core.observation import CheckpointLook, JobLook, Observation
 from supervisor.core.phrases import CAUSES, PHASES, STATES
 from supervisor.core.recovery import news, recovered
 from supervisor.core.status import status
@@ -263,6 +265,79 @@ def test_the_same_step_saved_again_is_no_progress() -> None:
     assert news(history(known), seen(checkpoint=replace(SAVED, step=4, generation=2)))
 
 
+# --- saves that fail while training goes on
+
+FULL = "step-000000009-a0001-g0001 could not be written; rank 1: OSError: [Errno 28] No space left on device"
+NOT_SAVED = ev.SaveFailed(attempt=1, generation=1, step=9, cause="disk-full", reason=FULL)
+
+
+def told(past: History, observation: Observation) -> list[str]:
+    """Keys of what people are told."""
+    verdict = judge(observation, past, CONFIG, NOW)
+    return [
+        action.alert.key
+        for action in decide(past, observation, verdict, CONFIG, NOW)
+        if isinstance(action, Tell)
+    ]
+
+
+def test_a_failed_save_is_an_event_with_its_cause_once() -> None:
+    failing = seen(node(0, worker(0, save_error=FULL, step=9)), node(1))
+    assert news(history(), failing) == (NOT_SAVED,)
+    assert news(history(NOT_SAVED), failing) == ()
+    later = FULL.replace("9-a", "12-a").replace(
+        "[Errno 28] No space left on device", "[Errno 30] Read-only file system"
+    )
+    (again,) = news(history(NOT_SAVED), seen(node(0, worker(0, save_error=later)), node(1)))
+    assert again.cause == "filesystem"
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        ("OSError: [Errno 122] Disk quota exceeded: 'x'", Cause.DISK_FULL),
+        ("FileNotFoundError: /c is not there: its file system is not mounted (any more)", Cause.FILESYSTEM),
+        (
+            "rank 3: the file system does not answer: writing a checkpoint has stood still for 90 s",
+            Cause.FILESYSTEM,
+        ),
+        ("RuntimeError: DefaultCPUAllocator: can't allocate memory", Cause.HOST_OOM),
+        ("ValueError: something new", Cause.TRACEBACK),
+    ],
+)
+def test_the_cause_of_a_failed_save(words: str, cause: Cause) -> None:
+    (found,) = news(history(), seen(node(0, worker(0, save_error=f"rank 0: {words}")), node(1)))
+    assert found.cause == cause
+
+
+def test_people_are_told_of_an_episode_of_failed_saves_and_of_its_end() -> None:
+    observation = seen()
+    past = history(ev.CheckpointSeen(step=6, attempt=1, generation=1), NOT_SAVED)
+    (key,) = told(past, observation)
+    alert = alerts.saves_failing(past, NOT_SAVED)
+    assert key == alert.key
+    assert "磁盘已满" in alert.text["zh"]
+    assert "最近的有效检查点在第 6 步" in alert.text["zh"]
+    assert "rank 1: OSError: [Errno 28]" in alert.text["en"]
+    assert all(size(text) <= 2048 for text in alert.text.values())
+    more = replace(NOT_SAVED, step=12, reason=FULL.replace("9-a", "12-a"))
+    assert told(fold(events(alert, more, at=9_500.0), past), observation) == [], "one message an episode"
+    over = fold(events(alert, ev.CheckpointSeen(step=15, attempt=1, generation=1), at=9_500.0), past)
+    (clear,) = told(over, observation)
+    assert alerts.saves_again(over).key == clear
+    assert "15" in alerts.saves_again(over).text["zh"]
+    over = fold(events(alerts.saves_again(over), at=9_600.0), over)
+    assert told(over, observation) == []
+    anew = fold(events(replace(NOT_SAVED, step=18, reason="other"), at=9_700.0), over)
+    assert told(anew, observation), "a new episode is told again"
+
+
+def test_status_and_story_tell_of_failed_saves() -> None:
+    past = history(NOT_SAVED)
+    assert status(past, seen(), judge(seen(), past, CONFIG, NOW), NOW)["save_problem"] == FULL
+    assert "disk-full" in story(events(NOT_SAVED))[0]
+
+
 # --- status
 
 
@@ -283,6 +358,7 @@ def test_status_has_the_promised_keys() -> None:
         "alerts",
         "ettr",
         "journal_problems",
+        "save_problem",
     ]
     assert facts["newest_checkpoint"] == {"step": 8, "path": "c", "valid": True}
     (attempt,) = facts["attempts"]
