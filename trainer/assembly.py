@@ -12,7 +12,6 @@ import torch
 from contract.config import RunConfig
 from contract.layout import RunDir
 from contract.page import WorkerPage
-from contract.sampling import Sampler
 from contract.schedule import course_of
 from contract.staged import VARIABLE
 from contract.states import Phase
@@ -21,7 +20,7 @@ from trainer.batch.measure import Nothing, gauge_of
 from trainer.cadence import Cadence, failures_so_far
 from trainer.checkpoint import Checkpoints
 from trainer.data.batches import Batches
-from trainer.data.reader import TokenReader
+from trainer.data.corpora import Reader, open_split, order_of
 from trainer.distributed import Ranks
 from trainer.engine import build_engine, deepspeed_config
 from trainer.evaluate import Evaluation
@@ -47,8 +46,8 @@ class Plan:
     """What a rank can find out by itself, before it meets the others."""
 
     config: RunConfig
-    reader: TokenReader
-    held_out: TokenReader | None
+    reader: Reader
+    held_out: Reader | None
     shape: Any
     settings: dict[str, Any]
 
@@ -62,15 +61,13 @@ def plan(config: RunConfig, run: RunDir, *, ranks: int) -> Plan:
     check_precision(config.precision)
     length = config.batch.sequence_length
     stage = Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None
-    reader = TokenReader(Path(config.data.path), "train", length=length, stage=stage)
+    reader = open_split(config, "train", stage)
     started = start_settings(run, config.model)
     evaluated = config.data.evaluate_interval_steps > 0
     return Plan(
         config=config,
         reader=reader,
-        held_out=TokenReader(Path(config.data.path), "validation", length=length, stage=stage)
-        if evaluated
-        else None,
+        held_out=open_split(config, "validation", stage) if evaluated else None,
         shape=architecture(config.model, vocab_size=reader.vocab_size, sequence_length=length)
         if started is None
         else started_architecture(started, vocab_size=reader.vocab_size, sequence_length=length),
@@ -86,7 +83,7 @@ def assemble(
     worker, point = agree_on_resume(config, worker, ranks, page)
     tell_changes(worker, point, config)
     windows = tuple(sorted({*worker.skip_windows, *point.skip_windows}))
-    sampler = Sampler(samples=reader.samples, seed=config.run.seed, skip_windows=windows)
+    sampler = order_of(config, reader, windows)
     page.mark(step=point.progress.step, phase=Phase.START, micro_step=1)
     checkpoints = Checkpoints(config, worker, ranks, page)
     model = in_precision(_network(given, worker, point), config.precision)

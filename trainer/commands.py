@@ -30,6 +30,10 @@ def prepare_data(
     vocab: Annotated[
         int, typer.Option(help="Size of the BPE vocabulary to train; 0 keeps plain bytes.")
     ] = 1024,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(help="Use the tokenizer of this prepared directory instead of --vocab, to mix the two."),
+    ] = None,
     cap_mb: Annotated[float, typer.Option(help="Take at most so many megabytes of text; 0 takes all.")] = 0,
     validation: Annotated[float, typer.Option(help="Share of the text that is held out.")] = 0.05,
     json_output: Annotated[bool, typer.Option("--json", help="Print the index as JSON.")] = False,
@@ -48,6 +52,8 @@ def prepare_data(
         )
     recipe = preparing.Recipe(vocab_size=vocab, validation_share=validation, cap_bytes=int(cap_mb * 1e6))
     try:
+        if tokenizer is not None:
+            recipe = preparing.recipe_like(tokenizer, recipe)
         index = preparing.prepare(sources, target, recipe)
     except (preparing.PrepareError, OSError) as error:
         typer.echo(f"prepare-data: {error}", err=True)

@@ -8,7 +8,7 @@ from contract.config import RunConfig
 from contract.page import WorkerPage
 from contract.states import Phase
 from trainer.data.batches import stack
-from trainer.data.reader import TokenReader
+from trainer.data.corpora import Reader
 from trainer.distributed import Ranks
 from trainer.step import summed_loss
 
@@ -20,11 +20,11 @@ class Evaluation:
     is rounded up to whole micro-batches. They are spread evenly over the held-out part, repeating when it is smaller.
     """
 
-    def __init__(self, config: RunConfig, reader: TokenReader, ranks: Ranks) -> None:
+    def __init__(self, config: RunConfig, reader: Reader, ranks: Ranks) -> None:
         size = config.batch.micro_batch_size
         portions = -(-config.data.evaluate_samples // (size * ranks.size))
         total = portions * size * ranks.size
-        numbers = [number * reader.samples // total for number in range(ranks.rank, total, ranks.size)]
+        numbers = reader.spread(total)[ranks.rank :: ranks.size]
         self._batches = [stack(reader, numbers[at : at + size]) for at in range(0, len(numbers), size)]
         self._ranks = ranks
 

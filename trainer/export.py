@@ -129,7 +129,7 @@ def _copy_tokenizer(run: RunDir, target: Path) -> tuple[tuple[str, ...], dict[st
         shutil.copyfile(path, target / path.name)
     if kept:
         return tuple(path.name for path in kept), {}
-    data = Path(configuration.read_resolved(run.config).data.path)
+    data = Path(configuration.read_resolved(run.config).data.sources[0].path)
     index = files.read_json(data / "index.json")
     content = data / "tokenizer.json"
     if index is None or not content.exists():

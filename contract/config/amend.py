@@ -18,6 +18,7 @@ FIXED: Mapping[str, str] = {
     "job.executor": _IDENTITY,
     "job.command": _IDENTITY,
     "data.path": _ORDER,
+    "data.corpora": _ORDER,
     "batch.sequence_length": _ORDER,
     "model.init_from": "the run has started from it already",
 }

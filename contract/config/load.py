@@ -126,7 +126,8 @@ def _sound_part(value: Mapping[str, Any], broken: frozenset[str]) -> RunConfig:
 
 def _anchored(config: RunConfig, bases: Sequence[Path]) -> RunConfig:
     """Paths made absolute and the JSON taken in: the run may be resumed from anywhere, without the recipe's folder."""
-    data = config.data.model_copy(update={"path": _anchor(config.data.path, bases)})
+    corpora = [c.model_copy(update={"path": _anchor(c.path, bases)}) for c in config.data.corpora]
+    data = config.data.model_copy(update={"path": _anchor(config.data.path, bases), "corpora": corpora})
     deepspeed = config.deepspeed.model_copy(update={"config": _anchor(config.deepspeed.config, bases)})
     model = config.model.model_copy(update={"init_from": _anchor(config.model.init_from, bases)})
     return config.model_copy(update={"data": data, "deepspeed": deepspeed, "model": model})

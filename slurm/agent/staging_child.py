@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 from contract import manifest
 from contract.config import RunConfig, read_resolved
 from contract.layout import RunDir
+from contract.sampling import part_seed, shares
 from contract.staged import Shard
 from slurm.agent.spawner import die_with_parent
 from slurm.node.stage import Progress, Stager, in_order_of_use
@@ -36,15 +37,50 @@ def position_of(run: RunDir) -> int:
     return 0
 
 
-def stager_of(config: RunConfig, run: RunDir, stage: Path) -> Stager:
-    """The stager of this run."""
-
-    def order(index: dict[str, Any]) -> Sequence[Shard]:
-        length, seed = config.batch.sequence_length, config.run.seed
-        return in_order_of_use(index, length=length, seed=seed, position=position_of(run))
-
+def stagers_of(config: RunConfig, run: RunDir, stage: Path) -> list[Stager]:
+    """A stager for each data set of this run, within one cap."""
+    sources = config.data.sources
+    share = shares([its.weight for its in sources])
     cap = int(config.node.stage_gb * 1e9)
-    return Stager(source=Path(config.data.path), stage=stage, order=order, cap=cap)
+
+    def order(part: int) -> Callable[[dict[str, Any]], Sequence[Shard]]:
+        seed = config.run.seed if len(sources) == 1 else part_seed(config.run.seed, part)
+
+        def shards(index: dict[str, Any]) -> Sequence[Shard]:
+            position = position_of(run) * share[part] // sum(share)
+            return in_order_of_use(index, length=config.batch.sequence_length, seed=seed, position=position)
+
+        return shards
+
+    return [
+        Stager(source=Path(its.path), stage=stage, order=order(part), cap=cap)
+        for part, its in enumerate(sources)
+    ]
+
+
+def turn(stagers: Sequence[Stager], told: Callable[[Progress], None]) -> Progress:
+    """One turn of each; `told` hears of all together."""
+    done = [Progress(of=1)] * len(stagers)  # not complete before each has looked
+    for number, stager in enumerate(stagers):
+
+        def tell(progress: Progress, number: int = number) -> None:
+            done[number] = progress
+            told(together(done))
+
+        stager.told = tell
+        done[number] = stager.turn()
+    return together(done)
+
+
+def together(parts: Sequence[Progress]) -> Progress:
+    """The progress of several data sets as one."""
+    return Progress(
+        shards=sum(its.shards for its in parts),
+        of=sum(its.of for its in parts),
+        bytes=sum(its.bytes for its in parts),
+        of_bytes=sum(its.of_bytes for its in parts),
+        problem="; ".join(dict.fromkeys(its.problem for its in parts if its.problem)),
+    )
 
 
 class _Teller:
@@ -68,10 +104,9 @@ def main(arguments: Sequence[str]) -> int:
     die_with_parent(int(arguments[0]))
     run, stage = RunDir(path=Path(arguments[1])), Path(arguments[2])
     os.nice(10)
-    stager, teller = stager_of(read_resolved(run.config), run, stage), _Teller()
-    stager.told = teller.tell
+    stagers, teller = stagers_of(read_resolved(run.config), run, stage), _Teller()
     while True:
-        progress = stager.turn()
+        progress = turn(stagers, teller.tell)
         teller.tell(progress, at_once=True)
         time.sleep(_AFTER_TROUBLE_S if progress.problem else _AGAIN_S)
 

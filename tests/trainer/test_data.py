@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from contract.config.data import INDEX, data_problem
+from contract.config.data import INDEX, Corpus, Data, data_problem
 from trainer.commands import app
 from trainer.data import prepare as preparing
+from trainer.data.corpora import Corpora
 from trainer.data.prepare import PrepareError, Recipe, divide, prepare, read_documents
 from trainer.data.reader import TokenReader
 from trainer.errors import ConfigError
@@ -135,3 +136,43 @@ def test_the_command(texts, tmp_path):
         CliRunner().invoke(app, ["prepare-data", target, "--source", str(tmp_path / "none")]).exit_code == 1
     )
     assert CliRunner().invoke(app, ["prepare-data", target]).exit_code == 2
+
+
+def test_corpora_are_read_as_one_and_evaluated_by_weight(texts, tmp_path):
+    (tmp_path / "other").mkdir()
+    for number in range(4):
+        (tmp_path / "other" / f"{number}.txt").write_text(f"quite other words {number}\n" * 30)
+    prepare([texts], tmp_path / "a", BYTES)
+    prepare([tmp_path / "other"], tmp_path / "b", BYTES)
+    readers = [TokenReader(tmp_path / name, "train", length=16) for name in "ab"]
+    both = Corpora(readers, [3.0, 1.0])
+    assert both.samples == readers[0].samples + readers[1].samples
+    for number in range(both.samples):
+        inside = number - readers[0].samples
+        wanted = readers[0].sample(number) if inside < 0 else readers[1].sample(inside)
+        assert (both.sample(number) == wanted).all()
+    spread = both.spread(8)
+    assert sum(number < readers[0].samples for number in spread) == 6
+    assert len(set(spread)) == 8
+
+
+def test_corpora_with_other_tokenizers_are_refused_until_prepared_alike(texts, tmp_path):
+    (tmp_path / "other").mkdir()
+    for number in range(4):
+        (tmp_path / "other" / f"{number}.txt").write_text(f"quite other words {number}\n" * 30)
+
+    def made(name, source, *more):
+        line = ["prepare-data", str(tmp_path / name), "--source", str(source), "--validation", "0.3", *more]
+        result = CliRunner().invoke(app, line)
+        assert result.exit_code == 0, result.output
+        return Corpus(path=str(tmp_path / name))
+
+    first = made("a", texts, "--vocab", "300")
+    data = Data(corpora=[first, made("b", tmp_path / "other", "--vocab", "300")])
+    assert "another tokenizer" in data.missing()[0]
+    assert f"--tokenizer {tmp_path / 'a'}" in data.missing()[0]
+    alike = made("c", tmp_path / "other", "--tokenizer", str(tmp_path / "a"))
+    assert Data(corpora=[first, alike]).missing() == []
+    made("c", tmp_path / "other", "--tokenizer", str(tmp_path / "a"))  # finds its work done
+    assert "beside corpora" in Data(path="x", corpora=[first]).missing()[0]
+    assert "no prepared data" in Data(corpora=[first, Corpus(path=str(tmp_path / "none"))]).missing()[0]

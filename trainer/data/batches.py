@@ -7,7 +7,7 @@ import torch
 
 from contract.sampling import Sampler, Taken
 from trainer.batch.plan import Plan
-from trainer.data.reader import TokenReader
+from trainer.data.corpora import Reader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Window:
 class Batches:
     """Reads this rank's samples of a step."""
 
-    def __init__(self, reader: TokenReader, sampler: Sampler, *, rank: int) -> None:
+    def __init__(self, reader: Reader, sampler: Sampler, *, rank: int) -> None:
         self._reader = reader
         self._sampler = sampler
         self._rank = rank
@@ -48,6 +48,6 @@ class Batches:
         return Window(micro_batches=tuple(micro_batches), taken=taken)
 
 
-def stack(reader: TokenReader, samples: list[int]) -> torch.Tensor:
+def stack(reader: Reader, samples: list[int]) -> torch.Tensor:
     """These samples as one int64 tensor (samples, length + 1)."""
     return torch.from_numpy(np.stack([reader.sample(number) for number in samples]))

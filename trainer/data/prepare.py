@@ -9,7 +9,7 @@ import os
 import shutil
 import sysconfig
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 import xxhash
 
 from contract import files
-from contract.config.data import INDEX, INDEX_VERSION, data_problem
+from contract.config.data import INDEX, INDEX_VERSION, TOKENIZER, data_problem
 from trainer.data.tokenizer import BpeTokenizer, ByteTokenizer, Tokenizer
 
 SUFFIXES = frozenset(
@@ -36,12 +36,14 @@ class Recipe:
 
     `vocab_size` 0 keeps bytes; else a BPE of that size is trained. `validation_share` of the bytes, in whole
     documents, is held out. `shard_tokens` is the most that one file holds. `cap_bytes` 0 takes everything.
+    `tokenizer` is the content of a tokenizer.json to use instead of training one.
     """
 
     vocab_size: int = 1024
     validation_share: float = 0.05
     shard_tokens: int = 64 << 20
     cap_bytes: int = 0
+    tokenizer: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +136,9 @@ def divide(documents: Sequence[Document], share: float) -> tuple[list[Document],
 
 def fingerprint(documents: Sequence[Document], recipe: Recipe) -> str:
     """What the prepared bytes depend on, as a hash."""
-    state = xxhash.xxh3_128(json.dumps([INDEX_VERSION, asdict(recipe)], sort_keys=True).encode())
+    # Directories from before there was a choice of the tokenizer must be recognised.
+    decides = {key: value for key, value in asdict(recipe).items() if key != "tokenizer" or value}
+    state = xxhash.xxh3_128(json.dumps([INDEX_VERSION, decides], sort_keys=True).encode())
     for document in documents:
         state.update(f"{document.name}\0{len(document.text)}\0".encode(errors="surrogateescape"))
         state.update(document.text.encode(errors="replace"))
@@ -169,14 +173,32 @@ def prepare(sources: Sequence[Path], target: Path, recipe: Recipe) -> dict[str, 
     return index
 
 
+def _tokenizer(train: list[Document], recipe: Recipe) -> Tokenizer:
+    if recipe.tokenizer:
+        return BpeTokenizer(recipe.tokenizer)
+    if not recipe.vocab_size:
+        return ByteTokenizer()
+    return BpeTokenizer.train((document.text for document in train), vocab_size=recipe.vocab_size)
+
+
+def recipe_like(prepared: Path, recipe: Recipe) -> Recipe:
+    """The recipe with the tokenizer of a prepared directory, so that the two can be mixed.
+
+    Raises:
+        PrepareError: nothing is prepared there.
+    """
+    if problem := data_problem(prepared):
+        raise PrepareError(problem)
+    content = files.read_bytes(prepared / TOKENIZER)
+    if content is None:
+        return replace(recipe, vocab_size=0)
+    return replace(recipe, vocab_size=0, tokenizer=content.decode())
+
+
 def _write(target: Path, train: list[Document], validation: list[Document], recipe: Recipe) -> dict[str, Any]:
-    tokenizer: Tokenizer = (
-        BpeTokenizer.train((document.text for document in train), vocab_size=recipe.vocab_size)
-        if recipe.vocab_size
-        else ByteTokenizer()
-    )
+    tokenizer = _tokenizer(train, recipe)
     if content := tokenizer.file_content():
-        files.replace_file(target / "tokenizer.json", content.encode())
+        files.replace_file(target / TOKENIZER, content.encode())
     dtype = "uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32"
     splits = {
         name: {"shards": _write_split(target, name, documents, tokenizer, dtype, recipe.shard_tokens)}

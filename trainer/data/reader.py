@@ -141,6 +141,10 @@ class TokenReader:
                 f"[data] path: {path}: {split} has {self._ends[-1]} tokens, a sample needs {length + 1}"
             )
 
+    def spread(self, count: int) -> list[int]:
+        """So many sample numbers, evenly spread, repeating when there are fewer samples."""
+        return [number * self.samples // count for number in range(count)]
+
     def sample(self, number: int) -> npt.NDArray[np.int64]:
         """Tokens of one sample, shape (length + 1,).
 
