@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 from contract.history import History
@@ -15,6 +16,7 @@ from supervisor.adapters.queues import Queues
 from supervisor.adapters.stop import StopSignal
 from supervisor.adapters.systemd import Notifier
 from supervisor.choose import runs_under
+from supervisor.lanes import Lanes, Turn
 from supervisor.mail import Mail
 from supervisor.tick import Supervision, World
 
@@ -22,6 +24,11 @@ _DISCOVER_S = 1.0
 _IDLE_S = 0.5  # the counter of the leadership moves at least so often
 _ONCE_LIMIT_S = 120.0
 _READY_S = 60.0  # a run whose first look is not done by then does not keep the others waiting
+_PATIENCE_S = 1.0  # a round that takes longer keeps nobody waiting
+_TELL_LATE_S = 5.0
+_UNPACED_S = 1.0  # rounds once a second cost so little that nobody need slow down
+_SLOWEST_S = 4.0  # the longest wait for that; after five seconds eyes count as shut (adapters/rundir.py)
+_SHARE = 0.1  # of a core, at most: with more to look at, rounds come less often
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +56,15 @@ class Daemon:
         self._ready = False
         self._runs: dict[str, Supervision] = {}
         self._discovered_at: float | None = None
+        self._turn = Turn()
+        self._lanes = Lanes(self._turn, _PATIENCE_S)
+        self._costs: dict[str, float] = {}  # run → processor time of a round, smoothed
+        # Runs whose round does not come back → since when (monotonic), and whether that was told.
+        self._late: dict[str, tuple[float, bool]] = {}
         self._ping = Ping(os.environ, options.ping_s, say)
-        self._world = make_world(leadership, say, lambda: [run.history for run in self._runs.values()])
+        self._world = make_world(
+            leadership, say, lambda: [run.history for run in self._runs.values()], self._turn
+        )
 
     def run(self) -> int:
         """Until told to stop (0), or overtaken by another supervisor (1)."""
@@ -80,11 +94,40 @@ class Daemon:
         self._leadership.check()
         self._leadership.beat()
         self._discover()
-        for supervision in self._runs.values():
+        for name, supervision in self._runs.items():
             if time.monotonic() >= supervision.due_at and not stop.asked:
-                supervision.tick()
+                self._lanes.run(name, partial(self._paced_round, name, supervision))
                 self._notify("WATCHDOG=1")  # after each: many runs on a slow file system take long together
-        self._ping.beat(healthy=not any(supervision.broken for supervision in self._runs.values()))
+        self._tell_of_late()
+        silent = any(told for _, told in self._late.values())
+        broken = any(supervision.broken for supervision in self._runs.values())
+        self._ping.beat(healthy=not (silent or broken))
+
+    def _paced_round(self, name: str, supervision: Supervision) -> None:
+        """All rounds together take no more than their share of a core: with more to see, they come less often."""
+        began = time.thread_time()  # of this round's own thread, also where it was left behind
+        supervision.tick()
+        cost_s = time.thread_time() - began
+        self._costs[name] = cost_s + 0.8 * (self._costs.get(name, cost_s) - cost_s)
+        all_s = sum(tuple(self._costs.values()))  # at once: rounds that were late end beside us
+        if all_s / _SHARE > _UNPACED_S:
+            supervision.due_at = max(supervision.due_at, time.monotonic() + min(_SLOWEST_S, all_s / _SHARE))
+
+    def _tell_of_late(self) -> None:
+        """A run whose files do not answer is put off; whoever reads the log learns of it, and of its return."""
+        now, late = time.monotonic(), self._lanes.late
+        for name in set(self._late) - late:
+            since, told = self._late.pop(name)
+            if told:
+                self._world.say(f"{name}: its round came back after {now - since:.0f} s")
+        for name in late:
+            since, told = self._late.setdefault(name, (now - _PATIENCE_S, False))
+            if not told and now - since >= _TELL_LATE_S:
+                self._late[name] = (since, True)
+                self._world.say(
+                    f"{name}: its round has not come back for {now - since:.0f} s (a read or a command that hangs?);"
+                    " the other runs go on, it is taken up again when it answers"
+                )
 
     def _tell(self, elapsed_s: float) -> None:
         """How we are; ready once every run had a complete look (one that cannot have it does not keep us for long)."""
@@ -92,7 +135,11 @@ class Daemon:
         active = sum(supervision.active for supervision in runs)
         broken = sorted(name for name, supervision in self._runs.items() if supervision.broken)
         trouble = f"; rounds fail of {', '.join(broken[:3])}" if broken else ""
-        becomes = not self._ready and (all(run.looked for run in runs) or elapsed_s > _READY_S)
+        trouble += f"; no answer from {', '.join(sorted(self._late)[:3])}" if self._late else ""
+        becomes = not self._ready and (
+            all(run.looked for name, run in self._runs.items() if name not in self._late)
+            or elapsed_s > _READY_S
+        )
         self._ready = self._ready or becomes
         self._notify(
             *["READY=1"] * becomes, "WATCHDOG=1", f"STATUS={active} of {len(runs)} runs in care{trouble}"
@@ -102,9 +149,8 @@ class Daemon:
         """Take up every run afresh: configuration, journal, observer. No job is touched, and the root stays ours."""
         self._notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
         self._world.mail.wait(TIMEOUT_S + 1)
-        for supervision in self._runs.values():
-            supervision.release()
-        self._runs.clear()
+        for name in [name for name in self._runs if name not in self._lanes.late]:
+            self._runs.pop(name).release()
         self._discovered_at, self._ready = None, False
         self._world.say("takes up all runs afresh")
 
@@ -114,8 +160,9 @@ class Daemon:
             return
         self._discovered_at = now
         found = {run.run_id: run for run in runs_under(self._root)}
-        for name in [name for name in self._runs if name not in found]:
+        for name in [name for name in self._runs if name not in found and not self._lanes.is_late(name)]:
             self._runs.pop(name).release()
+            self._costs.pop(name, None)
         for name, run in found.items():
             if name not in self._runs:
                 self._runs[name] = Supervision(run, self._world)
@@ -126,7 +173,7 @@ class Daemon:
         return min(_IDLE_S, max(0.01, due - now))
 
     def _finished(self, elapsed_s: float) -> bool:
-        runs = self._runs.values()
+        runs = [run for name, run in self._runs.items() if name not in self._late]
         if self._options.once:
             quiet = not self._world.mail.busy
             return (quiet and all(supervision.looked for supervision in runs)) or elapsed_s > _ONCE_LIMIT_S
@@ -138,13 +185,19 @@ class Daemon:
         """Record what is still on its way, let go of every run. No job is touched."""
         self._notify("STOPPING=1")
         self._world.mail.wait(TIMEOUT_S + 1)
-        for supervision in self._runs.values():
-            supervision.release()
+        self._lanes.close()
+        for name, supervision in self._runs.items():
+            if name not in self._lanes.late:  # what hangs ends with this process, and its locks with it
+                supervision.release()
+        self._world.watcher.close()
         self._world.say("ends; the jobs go on")
 
 
 def make_world(
-    leadership: Leadership, say: Callable[[str], None], histories: Callable[[], Iterable[History]] = tuple
+    leadership: Leadership,
+    say: Callable[[str], None],
+    histories: Callable[[], Iterable[History]] = tuple,
+    turn: Turn | None = None,
 ) -> World:
     """What the supervisions of one process share."""
     mail = Mail(os.environ, say)
@@ -155,6 +208,7 @@ def make_world(
         say=lambda text: say(mail.scrub(text)),
         clock=time.time,
         monotonic=time.monotonic,
+        regain=turn.regain if turn is not None else lambda: None,
         version=our_version(),
         histories=histories,
     )

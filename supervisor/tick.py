@@ -6,7 +6,7 @@ Nothing that a decision needs lives here only: this object can be thrown away at
 import os
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from contract import events as ev
@@ -24,6 +24,7 @@ from supervisor.adapters.evidence import evidence_news
 from supervisor.adapters.leadership import Leadership, OvertakenError
 from supervisor.adapters.queues import Queues, job_id_of, recorded_end
 from supervisor.adapters.rundir import Observer
+from supervisor.adapters.watcher import Watcher
 from supervisor.book import Book, journal_trouble
 from supervisor.core import actions as do
 from supervisor.core import alerts, copies, notices, recovery, storm
@@ -54,6 +55,9 @@ class World:
     say: Callable[[str], None]
     clock: Callable[[], float]
     monotonic: Callable[[], float]
+    watcher: Watcher = field(default_factory=Watcher)
+    regain: Callable[[], None] = lambda: None
+    """Called before what all runs share is used: waits for a turn where a slow read has cost this run its own."""
     version: str = ""
     histories: Callable[[], Iterable[History]] = tuple  # of all its runs
 
@@ -136,6 +140,7 @@ class Supervision:
         self._active.copiers.close()
         self._world.mail.leave(self.run.run_id)
         self._active.book.close()
+        self._active.observer.close()
         self._active.lock.release()
         self._active = None
         self._world.queues.forget(self.run)
@@ -149,6 +154,7 @@ class Supervision:
         active = self._active
         self.due_at = self._world.monotonic() + active.config.supervisor.tick_s
         self._look_and_act(active)
+        self._world.regain()
         self._world.mail.deliver(active.book, active.config.alerts.receivers, self._world.clock())
         if self._settled(active):
             self._say_once("left alone from now on")
@@ -164,6 +170,7 @@ class Supervision:
             return None
         if not self._history.attempts and self._world.monotonic() - self._seen_at < _CREATION_S:
             return None  # `submit` is about to take the lock and hand in the first attempt
+        self._world.regain()
         self._world.leadership.check()
         lock = FileLock(self.run.lock)
         if not lock.acquire(f"supervisor, pid {os.getpid()}, epoch {self._world.leadership.epoch}\n"):
@@ -189,10 +196,16 @@ class Supervision:
             say=self._say,
         )
         book.append(ev.SupervisorStarted(host=os.uname().nodename, pid=os.getpid(), version=world.version))
+        world.regain()
         world.mail.join(book, config.alerts.receivers)
         copiers = Copiers(self.run, world.leadership.epoch, config.alerts.secrets, self._say)
         return _Active(
-            lock=lock, config=config, book=book, observer=Observer(self.run), hands=hands, copiers=copiers
+            lock=lock,
+            config=config,
+            book=book,
+            observer=Observer(self.run, watcher=world.watcher),
+            hands=hands,
+            copiers=copiers,
         )
 
     def _not_ours(self) -> str:
@@ -292,9 +305,11 @@ class Supervision:
         def job(number: int) -> JobLook:
             over = recorded_end(history, number)
             job_id = job_id_of(history, number)
+            self._world.regain()
             return over or self._world.queues.look(self.run, active.config, number, job_id)
 
         observation = active.observer.look(active.config, job, self._world.monotonic())
+        self._world.regain()
         active.complete = active.complete or _complete(observation)
         open_requests = tuple(item for item in observation.requests if item.id not in active.book.answered)
         for request in observation.requests:

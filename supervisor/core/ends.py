@@ -5,7 +5,7 @@ import signal
 from contract.beat import WorkerBeat
 from contract.exits import WorkerExit
 from contract.states import Cause, ExitCode, JobState, VerdictKind
-from supervisor.core.causes import End, Explained, explain, from_outside
+from supervisor.core.causes import End, explain, explain_roughly, from_outside
 from supervisor.core.look import Look, some
 from supervisor.core.observation import NodeSeen
 from supervisor.core.verdict import Verdict
@@ -123,7 +123,7 @@ def _unsettled(look: Look, failed: list[End]) -> bool:
         for item in failed
     ):
         return True
-    told = [explain(item) for item in failed]
+    told = (explain_roughly(item) for item in failed)
     if not all(why.victim or why.missed_master for why in told):
         return False
     if any(not look.is_fresh(seen) and not _left(seen) for seen in look.member_nodes):
@@ -145,16 +145,16 @@ def _crashed(look: Look, failed: list[End]) -> Verdict:
     for item in failed:
         by_node.setdefault(item.node, []).append(item)
     firsts = [_first_on_node(items) for items in by_node.values()]
-    culprits = _culprits(look, [(item, explain(item)) for item in firsts])
-    end, why = culprits[0]
+    culprits = _culprits(look, firsts)
+    end, why = culprits[0], explain(culprits[0])
     where = f"in {end.phase} after step {end.step}"
     reason = f"rank {end.rank} on {end.node} {why.what} ({where})"
     if len(culprits) > 1:
-        reason += f"; as early: rank {some(tuple(str(item.rank) for item, _ in culprits[1:]))}"
-    suspects = why.accused or tuple(item.rank for item, _ in culprits)
+        reason += f"; as early: rank {some(tuple(str(item.rank) for item in culprits[1:]))}"
+    suspects = why.accused or tuple(item.rank for item in culprits)
     if why.missed_master:
         suspects = _who_keeps_from_the_master(look, failed, suspects)
-    nodes = tuple(item.node for item, _ in culprits)
+    nodes = tuple(item.node for item in culprits)
     if why.accused or why.missed_master:
         nodes = tuple(node for rank in suspects if (node := _node_of(look, rank)))
     return Verdict(
@@ -174,7 +174,7 @@ def _crashed(look: Look, failed: list[End]) -> Verdict:
 
 def _who_keeps_from_the_master(look: Look, failed: list[End], first: tuple[int, ...]) -> tuple[int, ...]:
     """Rank 0, when nobody reached it or not even its own node did; with two nodes either may be it: both are named."""
-    missed = {item.node for item in failed if explain(item).missed_master}
+    missed = {item.node for item in failed if explain_roughly(item).missed_master}
     others = look.member_set - set(look.members[:1])
     if missed - others or (missed >= others and len(others) > 1):
         return (0,)
@@ -196,15 +196,15 @@ def _first_on_node(failed: list[End]) -> End:
     close = [item for item in recorded if item.ended_s <= begun + _TOGETHER_S]
     # A signal from outside that has no record yet is sooner than its victims' words when the beats say so.
     close += [item for item in failed if not item.recorded and from_outside(item.code)]
-    return min(close, key=lambda item: (explain(item).victim, item.ended_s, item.rank))
+    return min(close, key=lambda item: (explain_roughly(item).victim, item.ended_s, item.rank))
 
 
-def _culprits(look: Look, firsts: list[tuple[End, Explained]]) -> list[tuple[End, Explained]]:
+def _culprits(look: Look, firsts: list[End]) -> list[End]:
     """Across nodes: who blames nobody beats who blames a peer, then who was first; a tie names all."""
-    own = [pair for pair in firsts if not pair[1].victim] or firsts
-    oldest = max(pair[0].age_s or 0.0 for pair in own)
-    tied = [pair for pair in own if (pair[0].age_s or 0.0) >= oldest - look.config.monitor.beat_s]
-    return sorted(tied, key=lambda pair: (-(pair[0].age_s or 0.0), pair[0].rank))
+    own = [item for item in firsts if not explain_roughly(item).victim] or firsts
+    oldest = max(item.age_s or 0.0 for item in own)
+    tied = [item for item in own if (item.age_s or 0.0) >= oldest - look.config.monitor.beat_s]
+    return sorted(tied, key=lambda item: (-(item.age_s or 0.0), item.rank))
 
 
 def _completed(found: tuple[End, ...]) -> Verdict:

@@ -11,6 +11,7 @@ from supervisor.core.ends import WELL, ends, judge_ends
 from supervisor.core.hang import judge_hang
 from supervisor.core.job_words import explain_job, node_by_number
 from supervisor.core.limits import limit_for
+from supervisor.core.log_words import with_logs
 from supervisor.core.look import MUTE_S, Look, some
 from supervisor.core.nodes import (
     judge_gave_up,
@@ -43,7 +44,7 @@ def judge(observation: Observation, history: History, config: RunConfig, now: fl
     for rule in RULES:
         verdict = rule(look)
         if verdict is not None:
-            return verdict
+            return with_logs(verdict, observation)
     return _healthy(look)
 
 

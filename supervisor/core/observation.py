@@ -79,6 +79,17 @@ class Neighbour:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LogLine:
+    """A line of a log that the catalogue knows (`entry`). `remark`: nothing ended by it; it is context only."""
+
+    entry: str
+    text: str
+    node: str = ""
+    rank: int | None = None
+    remark: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Observation:
     """One look at one run, at the (attempt, generation) that control.json names; 0 where there is none yet.
 
@@ -89,7 +100,8 @@ class Observation:
     generation without a gap; eyes that were shut judge nothing. `running_s`: the same for the job being RUNNING
     (0 while it is not; time in the queue is no delay). `problems`: what could not be read, in words.
     `claim_job`: job that owns the attempt, "" before the claim. `job_lines`: what Slurm wrote into the job's output
-    about its end, read once the job is over. `used`: the highest attempt whose directory shows that it was handed in.
+    about its end, read once the job is over. `logs`: what the logs said of this generation, the first failures
+    first. `used`: the highest attempt whose directory shows that it was handed in.
     `curve`: what the run's metrics say of its pace and its numbers; None while there are too few.
     `lag_s`: by how much (s) what other hosts write may be late here, as their beats show it. `unlisted_ends`,
     `unlisted_beating`: ends of workers and agents that beat, which a shortened observation has left out.
@@ -116,6 +128,7 @@ class Observation:
     running_s: float = 0.0
     problems: tuple[str, ...] = ()
     job_lines: tuple[str, ...] = ()
+    logs: tuple[LogLine, ...] = ()
     used: int = 0
     copies: Mapping[Kind, Report] = field(default_factory=dict)  # what the copiers last said of themselves
     curve: CurveLook | None = None

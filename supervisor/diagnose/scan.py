@@ -44,14 +44,21 @@ def gate_of(catalogue: Catalogue) -> Gate:
 
 def scan(blocks: Iterable[bytes], name: str, number: int, catalogue: Catalogue, gate: Gate) -> FileScan:
     """Read one log."""
-    scanner = _Scanner(name, number, catalogue, gate)
+    scanner = Scanner(name, number, catalogue, gate)
     for block in blocks:
         scanner.take(block)
     return scanner.finish()
 
 
-class _Scanner:
-    def __init__(self, name: str, number: int, catalogue: Catalogue, gate: Gate) -> None:
+class Scanner:
+    """Takes one log block by block, also while it is still being written.
+
+    `keep_tail`: whether the last lines are wanted in the end.
+    """
+
+    def __init__(
+        self, name: str, number: int, catalogue: Catalogue, gate: Gate, *, keep_tail: bool = True
+    ) -> None:
         self._name, self._number = name, number
         self._catalogue, self._gate = catalogue, gate
         self._place: Place = place_of(name)
@@ -63,7 +70,7 @@ class _Scanner:
         self._counts: Counter[str] = Counter()
         self._chain: Event | None = None
         self._dull: set[bytes] = set()
-        self._tail: deque[bytes] = deque(maxlen=2)
+        self._tail: deque[bytes] = deque(maxlen=2 if keep_tail else 0)
         self._last_stamp_line: Line | None = None
         self._nodes: set[str] = set()
         self._node_of: dict[int, str] = {}
@@ -96,6 +103,11 @@ class _Scanner:
             self._forget()
         self._line += block.count(b"\n", counted)
         self._tail.append(block[-16384:])
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What was found so far and training has not outlived."""
+        return tuple(self._events)
 
     def finish(self) -> FileScan:
         """The file has ended."""
@@ -224,6 +236,8 @@ class _Scanner:
         keys = self._gate.keys_in(raised.text.lower().encode(errors="replace"))
         known = set(keys).intersection(self._catalogue.index)
         match = self._catalogue.match(raised.text, raised.frames, known)
+        if match is not None and match.entry.tier is Tier.NOISE:  # noise after it does not make noise of it
+            match = self._catalogue.match(raised.text.split("\n", 1)[0], raised.frames, known)
         entry = match.entry if match else self._catalogue.named("python-exception")
         event = replace(
             self._event(entry, raised.line, raised.line_number, raised.text), fallback=match is None

@@ -7,7 +7,7 @@ import pytest
 from contract import events as ev
 from contract.states import AgentPhase, Cause, ControlPhase, JobState, Phase, VerdictKind
 from supervisor.core.judge import judge
-from supervisor.core.observation import JobLook, NodeSeen, Observation
+from supervisor.core.observation import JobLook, LogLine, NodeSeen, Observation
 from supervisor.core.verdict import Verdict
 from tests.supervisor.core.make import (
     BEGUN,
@@ -583,3 +583,55 @@ def test_a_job_that_is_told_to_end_is_no_crash_of_its_workers(left, ended_s, ask
     words = ("slurmstepd-n1: error: *** STEP 1.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***",)
     step = seen(*there, job=job(JobState.ENDED_FAILED), exits=(exit_of(1, -15),), job_lines=words)
     assert look(step).cause is (Cause.CANCELLED if left == (0, 1) else look(step).cause)
+
+
+# --- what the logs add
+
+
+OOM_LINE = LogLine(entry="slurm-step-oom", text="slurmstepd: error: Detected 1 oom_kill event in StepId=9.0.")
+XID = LogLine(
+    entry="xid-off-the-bus", node="n1", text="NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+)
+TRACE = LogLine(entry="python-exception", node="n1", rank=1, text="ValueError: boo")
+
+
+def with_lines(*lines, **changes):
+    return judge(seen(**changes, logs=lines), history(), CONFIG, NOW)
+
+
+def test_a_kill_is_explained_by_what_kills_from_outside_and_by_nothing_else() -> None:
+    killed = {"exits": (exit_of(1, -9),)}
+    assert with_lines(**killed).cause is Cause.SIGNAL
+    found = with_lines(OOM_LINE, **killed)
+    assert (found.cause, found.entry) == (Cause.HOST_OOM, "slurm-step-oom")
+    assert "Detected 1 oom_kill" in found.reason
+    assert with_lines(XID, **killed).cause is Cause.GPU_HARDWARE
+    assert with_lines(replace(XID, node="n0"), **killed).cause is Cause.SIGNAL, "another node's"
+    assert with_lines(TRACE, **killed).cause is Cause.SIGNAL
+    assert with_lines(replace(OOM_LINE, remark=True), **killed).cause is Cause.SIGNAL
+
+
+def test_exit_records_outrank_log_lines() -> None:
+    own = exit_of(1, 1, exception_type="ValueError", exception_text="ValueError: own words")
+    found = with_lines(XID, exits=(own,))
+    assert (found.cause, found.entry) == (Cause.TRACEBACK, "python-exception")
+
+
+def test_an_end_without_a_record_is_named_by_its_log() -> None:
+    """The agent died before it could write one; the beat tells the code only."""
+    nodes = (node(0), node(1, worker(1, exit_code=1, exit_age_s=9.0)))
+    assert with_lines(nodes=nodes).cause is Cause.UNEXPLAINED
+    assert with_lines(TRACE, nodes=nodes).cause is Cause.TRACEBACK
+    gone = {"job": JobLook(state=JobState.ENDED_FAILED, job_id="77"), "nodes": (), "members": ()}
+    assert with_lines(XID, **gone, exits=(exit_of(0, 0),)).cause is Cause.GPU_HARDWARE
+
+
+def test_a_hang_keeps_its_cause_and_gets_the_lines_as_context() -> None:
+    warn = LogLine(entry="nccl-warn-other", node="n1", rank=1, remark=True, text="NCCL WARN socket")
+    stuck = (node(0, worker(0, idle_s=500.0)), node(1, worker(1, idle_s=500.0, phase=Phase.DATA)))
+    found = with_lines(warn, nodes=stuck)
+    assert (found.kind, found.cause, found.lines) == (VerdictKind.HUNG, Cause.HANG, ("NCCL WARN socket",))
+
+
+def test_a_healthy_run_is_healthy_whatever_its_logs_say() -> None:
+    assert with_lines(XID, OOM_LINE).kind is VerdictKind.HEALTHY
