@@ -26,6 +26,7 @@ from trainer.engine import build_engine, deepspeed_config
 from trainer.evaluate import Evaluation
 from trainer.groups import groups_of
 from trainer.guard import Guard
+from trainer.levers import check_levers, thrifty
 from trainer.loop import Training
 from trainer.metrics import Metrics
 from trainer.model import architecture, build_model, started_architecture
@@ -86,11 +87,12 @@ def assemble(
     sampler = order_of(config, reader, windows)
     page.mark(step=point.progress.step, phase=Phase.START, micro_step=1)
     checkpoints = Checkpoints(config, worker, ranks, page)
-    model = in_precision(_network(given, worker, point), config.precision)
+    model = in_precision(thrifty(_network(given, worker, point), config.memory), config.precision)
     groups = groups_of(model, config.model.layers, checkpoints.layout(point))
     guard = Guard(config.numerics)
     watch = Watch(limit=guard.norm_limit)
     engine = build_engine(config, given.settings, model, groups, watch)
+    check_levers(engine, config)
     rates = Rates(course_of(config), groups)
     control = batch_control(config, worker, ranks, page)
     checkpoints.attach(engine, {"rates": rates, "guard": guard, "batch": control}, skip_windows=windows)
@@ -128,10 +130,10 @@ def assemble(
 def _network(given: Plan, worker: Worker, point: ResumePoint) -> torch.nn.Module:
     """The network: new, or at the first start of a run that asks for it with Hugging Face weights."""
     wanted = given.config.model
+    if worker.leads and not point.checkpoint and (wanted.init_from or wanted.hf_config):
+        record_start(worker.run, wanted)
     if not wanted.init_from or point.checkpoint:
         return build_model(given.shape, seed=given.config.run.seed)
-    if worker.leads:
-        record_start(worker.run, wanted)
     return load_weights(Path(wanted.init_from), given.shape)
 
 

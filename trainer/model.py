@@ -10,6 +10,7 @@ from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3ForCa
 from contract.config.model import Model
 from trainer.errors import ConfigError
 
+EXPERTS = "grouped_mm"  # one product over all experts; "eager" asks the device for each expert's tokens
 ROUTER_BIAS = "e_score_correction_bias"
 
 
@@ -41,7 +42,7 @@ def started_architecture(settings: Mapping[str, Any], *, vocab_size: int, sequen
     config = config_class(settings["model_type"]).from_dict(dict(settings))
     if config.vocab_size < vocab_size:
         raise ConfigError(
-            f"[model] init_from: the weights know {config.vocab_size} tokens, the prepared data uses {vocab_size}"
+            f"[model] vocab_size: the config.json knows {config.vocab_size} tokens, the prepared data uses {vocab_size}"
         )
     if config.max_position_embeddings < sequence_length:
         raise ConfigError(
@@ -51,7 +52,7 @@ def started_architecture(settings: Mapping[str, Any], *, vocab_size: int, sequen
     return config
 
 
-def architecture(shape: Model, *, vocab_size: int, sequence_length: int) -> DeepseekV3Config:
+def architecture(shape: Model, *, vocab_size: int, sequence_length: int) -> Any:
     """The configuration of transformers for this shape.
 
     Raises:
@@ -61,7 +62,11 @@ def architecture(shape: Model, *, vocab_size: int, sequence_length: int) -> Deep
         raise ConfigError(
             f"[model] vocab_size: {shape.vocab_size}, the prepared data uses {vocab_size} tokens"
         )
-    return DeepseekV3Config(
+    grouped = shape.expert_groups > 1
+    own: dict[str, Any] = {"n_group": shape.expert_groups, "topk_group": shape.groups_per_token}
+    if shape.family == "deepseek_v2":
+        own = {"topk_method": "group_limited_greedy", **own} if grouped else {"topk_method": "greedy"}
+    return config_class(shape.family)(
         vocab_size=shape.vocab_size or vocab_size,
         hidden_size=shape.hidden_size,
         intermediate_size=shape.intermediate_size,
@@ -78,19 +83,20 @@ def architecture(shape: Model, *, vocab_size: int, sequence_length: int) -> Deep
         n_routed_experts=shape.routed_experts,
         n_shared_experts=shape.shared_experts,
         num_experts_per_tok=shape.experts_per_token,
-        n_group=shape.expert_groups,
-        topk_group=shape.groups_per_token,
         routed_scaling_factor=shape.routed_scaling_factor,
         initializer_range=shape.initializer_range,
         max_position_embeddings=sequence_length,
         use_cache=False,
+        **own,
     )
 
 
 def build_model(config: Any, *, seed: int) -> torch.nn.Module:
     """The network in float32, with the same weights on every rank: they depend on the seed alone."""
     torch.manual_seed(seed)
-    model: torch.nn.Module = model_class(config.model_type)._from_config(config)  # noqa: SLF001 - AutoModel's own way
+    model: torch.nn.Module = model_class(config.model_type)._from_config(  # noqa: SLF001 - AutoModel's own way
+        config, experts_implementation=EXPERTS
+    )
     model.train()
     return model
 

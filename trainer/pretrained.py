@@ -14,10 +14,10 @@ import transformers
 
 from contract import files
 from contract.config.model import Model
-from contract.config.pretrained import CONFIG, differences, shape_in
+from contract.config.pretrained import CONFIG, config_file, differences, shape_in
 from contract.layout import RunDir
 from trainer.errors import ConfigError
-from trainer.model import model_class
+from trainer.model import EXPERTS, model_class
 
 log = logging.getLogger(__name__)
 
@@ -33,25 +33,25 @@ _RECORD = "start.json"
 
 
 def start_settings(run: RunDir, shape: Model) -> dict[str, Any] | None:
-    """config.json of the weights that the run started from, None when it started from none.
+    """The config.json that the run started from, None when it started from none.
 
     Raises:
         ConfigError: it is neither in the run directory nor where `init_from` says, or [model] says otherwise.
     """
-    if not shape.init_from:
+    if not shape.init_from and not shape.hf_config:
         return None
-    for place in (run.start, Path(shape.init_from)):
+    for path in (run.start / CONFIG, config_file(shape)):
         try:
-            found: dict[str, Any] = json.loads((place / CONFIG).read_text(encoding="utf-8"))
+            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:
-            raise ConfigError(f"[model] init_from: {place / CONFIG} cannot be read: {error}") from error
+            raise ConfigError(f"[model] {path} cannot be read: {error}") from error
         taken, problems = shape_in(found)
         if problems := problems or differences(shape, taken):
             raise ConfigError("; ".join(problems))
         return found
-    raise ConfigError(f"[model] init_from: {Path(shape.init_from) / CONFIG} is not there")
+    raise ConfigError(f"[model] {config_file(shape)} is not there")
 
 
 def load_weights(directory: Path, config: Any) -> torch.nn.Module:
@@ -64,7 +64,12 @@ def load_weights(directory: Path, config: Any) -> torch.nn.Module:
     transformers.utils.logging.disable_progress_bar()  # of every rank, into one log
     try:
         model, told = kind.from_pretrained(
-            directory, config=config, dtype=torch.float32, local_files_only=True, output_loading_info=True
+            directory,
+            config=config,
+            dtype=torch.float32,
+            experts_implementation=EXPERTS,
+            local_files_only=True,
+            output_loading_info=True,
         )
     except (OSError, ValueError, RuntimeError) as error:
         raise ConfigError(f"[model] init_from: {directory} cannot be loaded: {error}") from error
@@ -87,8 +92,11 @@ def load_weights(directory: Path, config: Any) -> torch.nn.Module:
 
 def record_start(run: RunDir, shape: Model) -> None:
     """Keep what later starts and the export need of the weights' directory, and what it was. Harmless when repeated."""
-    source = Path(shape.init_from)
+    source = config_file(shape).parent
     run.start.mkdir(exist_ok=True)
+    if shape.hf_config:
+        files.create_file(run.start / CONFIG, Path(shape.hf_config).read_bytes())
+        return
     for name in (*_TOKENIZER, CONFIG):
         content = files.read_bytes(source / name)
         if content is not None:

@@ -15,6 +15,7 @@ from trainer.distributed import Ranks
 from trainer.engine import gradient_norm, loss_scale
 from trainer.errors import NoMemoryError, NumericsError
 from trainer.guard import Fault, FaultKind, where
+from trainer.levers import ChunkedHead
 from trainer.norms import Watch, drop_gradient, forget_gradient
 from trainer.routers import Load, Routers
 
@@ -70,6 +71,11 @@ class Outcome:
 
 def summed_loss(engine: Any, batch: torch.Tensor) -> torch.Tensor:
     """Cross-entropy summed over the targets of (samples, length + 1) tokens, in float32."""
+    head = engine.module.lm_head
+    if isinstance(head, ChunkedHead):
+        with head.towards(batch[:, 1:]):
+            chunked: torch.Tensor = engine(input_ids=batch[:, :-1], use_cache=False).logits
+        return chunked
     logits = engine(input_ids=batch[:, :-1], use_cache=False).logits
     return torch.nn.functional.cross_entropy(
         logits.float().flatten(0, 1), batch[:, 1:].flatten(), reduction="sum"

@@ -20,6 +20,8 @@ FIXED: Mapping[str, str] = {
     "data.path": _ORDER,
     "data.corpora": _ORDER,
     "batch.sequence_length": _ORDER,
+    "model.preset": "the shape stands in the other keys of [model]",
+    "model.hf_config": "the run has started from it already",
     "model.init_from": "the run has started from it already",
 }
 

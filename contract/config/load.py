@@ -129,7 +129,8 @@ def _anchored(config: RunConfig, bases: Sequence[Path]) -> RunConfig:
     corpora = [c.model_copy(update={"path": _anchor(c.path, bases)}) for c in config.data.corpora]
     data = config.data.model_copy(update={"path": _anchor(config.data.path, bases), "corpora": corpora})
     deepspeed = config.deepspeed.model_copy(update={"config": _anchor(config.deepspeed.config, bases)})
-    model = config.model.model_copy(update={"init_from": _anchor(config.model.init_from, bases)})
+    places = {key: _anchor(getattr(config.model, key), bases) for key in ("init_from", "hf_config")}
+    model = config.model.model_copy(update={key: place for key, place in places.items() if place})
     return config.model_copy(update={"data": data, "deepspeed": deepspeed, "model": model})
 
 

@@ -1,13 +1,84 @@
-"""[model]: the shape of the DeepSeek-V3 network. The defaults are the small model of the demo."""
+"""[model]: the shape of the DeepSeek network. The defaults are the small model of the demo."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field
 
 from contract.config.base import Section
 
+# Shapes by name; keys that a recipe sets beside the name count. tiny: the defaults. 100m: ours, with a vocabulary of
+# 32k about 100 million parameters. v2-lite: arXiv:2405.04434, appendix B. v3: arXiv:2412.19437, 4.2.
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "tiny": {},
+    "100m": {
+        "hidden_size": 512,
+        "intermediate_size": 1536,
+        "moe_intermediate_size": 256,
+        "layers": 9,
+        "attention_heads": 8,
+        "q_lora_rank": 192,
+        "kv_lora_rank": 128,
+        "qk_nope_head_dim": 64,
+        "qk_rope_head_dim": 32,
+        "v_head_dim": 64,
+        "routed_experts": 16,
+        "experts_per_token": 4,
+    },
+    "v2-lite": {
+        "family": "deepseek_v2",
+        "vocab_size": 102400,
+        "hidden_size": 2048,
+        "intermediate_size": 10944,
+        "moe_intermediate_size": 1408,
+        "layers": 27,
+        "attention_heads": 16,
+        "q_lora_rank": 0,
+        "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "routed_experts": 64,
+        "shared_experts": 2,
+        "experts_per_token": 6,
+        "balance_loss_weight": 0.001,
+        "initializer_range": 0.006,
+    },
+    "v3": {
+        "vocab_size": 129280,
+        "hidden_size": 7168,
+        "intermediate_size": 18432,
+        "moe_intermediate_size": 2048,
+        "layers": 61,
+        "dense_layers": 3,
+        "attention_heads": 128,
+        "q_lora_rank": 1536,
+        "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "routed_experts": 256,
+        "experts_per_token": 8,
+        "expert_groups": 8,
+        "groups_per_token": 4,
+        "routed_scaling_factor": 2.5,
+        "balance_loss_weight": 0.0001,
+        "initializer_range": 0.006,
+    },
+}
+
 
 class Model(Section):
     """Shape and initialisation. A changed shape resumes from older checkpoints if [checkpoint] model_change allows."""
 
+    preset: Literal["", "tiny", "100m", "v2-lite", "v3"] = ""
+    """A shape by name: tiny (the defaults), 100m, and the published v2-lite (16B) and v3 (671B). Keys set beside it
+    count."""
+    hf_config: str = ""
+    """A config.json in Hugging Face format whose shape and details the network takes, with new weights. Read once, as
+    init_from is."""
+    family: Literal["deepseek_v3", "deepseek_v2"] = "deepseek_v3"
+    """V3 routes by sigmoid with a bias that keeps its experts in use; V2 by softmax, with the balance loss for that."""
     init_from: str = ""
     """Directory with DeepSeek-V2 or V3 weights in Hugging Face format; the shape is theirs then. Read once: a resume
     loads checkpoints. Download it first (huggingface-cli with HF_ENDPOINT for a mirror, or modelscope)."""

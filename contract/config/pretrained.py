@@ -1,4 +1,4 @@
-"""[model] init_from: the shape of a run that starts from Hugging Face weights is that of their config.json."""
+"""The shape of [model] where it comes from elsewhere: a preset, or a config.json in Hugging Face format."""
 
 import json
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from contract.config.model import Model
+from contract.config.model import PRESETS, Model
 
 ARCHITECTURES = frozenset({"deepseek_v2", "deepseek_v3"})
 CONFIG = "config.json"
@@ -37,19 +37,36 @@ _KEYS: Mapping[str, tuple[tuple[str, ...], int | None]] = {
 
 
 def shaped(model: Model) -> tuple[Model, list[str]]:
-    """[model] with the shape that `init_from` has, and what is wrong (`model.key: sentence`).
+    """[model] with the shape that `preset`, `hf_config` or `init_from` has, and what is wrong (`model.key: sentence`).
 
-    A key that the recipe sets must say the same.
+    A key set beside a preset counts; one set beside a config.json must say the same.
     """
-    if not model.init_from:
-        return model, []
-    found, problems = _read(Path(model.init_from))
-    if problems:
-        return model, [f"model.init_from: {text}" for text in problems]
-    taken, problems = shape_in(found)
-    if problems:
-        return model, [f"model.init_from: {Path(model.init_from) / CONFIG}: {text}" for text in problems]
-    return model.model_copy(update=taken), differences(model, taken)
+    named = [key for key in ("preset", "hf_config", "init_from") if getattr(model, key)]
+    if len(named) > 1:
+        return model, [f"model.{named[0]}: set beside {named[1]}, which has a shape of its own"]
+    taken: dict[str, Any] = {}
+    problems: list[str] = []
+    if model.preset:
+        taken = {key: its for key, its in PRESETS[model.preset].items() if key not in model.model_fields_set}
+    elif named:
+        key, path = named[0], config_file(model)
+        found, problems = _read(path, weights=bool(model.init_from))
+        if not problems:
+            taken, problems = shape_in(found)
+            problems = [f"{path}: {text}" for text in problems]
+        if problems:
+            return model, [f"model.{key}: {text}" for text in problems]
+        problems = differences(model, taken)
+    if taken.get("family", model.family) == "deepseek_v2":
+        if "router_bias_speed" in model.model_fields_set and model.router_bias_speed:
+            problems.append("model.router_bias_speed: V2's routers have no bias; use balance_loss_weight")
+        taken["router_bias_speed"] = 0.0
+    return model.model_copy(update=taken), problems
+
+
+def config_file(model: Model) -> Path:
+    """The config.json that `hf_config` or `init_from` names."""
+    return Path(model.hf_config) if model.hf_config else Path(model.init_from) / CONFIG
 
 
 def shape_in(found: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -67,8 +84,8 @@ def shape_in(found: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         except ValidationError as error:
             message = error.errors(include_url=False)[0]["msg"]
             problems.append(f"{name} is {value!r}; {message[0].lower()}{message[1:]}")
-    if found.get("model_type") == "deepseek_v2":
-        taken["router_bias_speed"] = 0.0  # its routers have no bias
+    if found.get("model_type") in ARCHITECTURES:
+        taken["family"] = found["model_type"]
     return taken, problems
 
 
@@ -81,25 +98,26 @@ def differences(model: Model, taken: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _read(directory: Path) -> tuple[dict[str, Any], list[str]]:
+def _read(path: Path, *, weights: bool) -> tuple[dict[str, Any], list[str]]:
+    """The config.json, and what is wrong with it, or with the weights beside it."""
     try:
-        found = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        return {}, [f"{directory / CONFIG} cannot be read: {error}"]
+        return {}, [f"{path} cannot be read: {error}"]
     if not isinstance(found, dict) or found.get("model_type") not in ARCHITECTURES:
         kind = found.get("model_type") if isinstance(found, dict) else None
         return {}, [
-            f"{directory} holds a {kind!r} model; {' and '.join(sorted(ARCHITECTURES))} can be trained"
+            f"{path.parent} holds a {kind!r} model; {' and '.join(sorted(ARCHITECTURES))} can be trained"
         ]
     problems = []
-    if found.get("quantization_config"):
+    if weights and found.get("quantization_config"):
         problems.append(
-            f"the weights in {directory} are quantised; convert them to bf16 first (DeepSeek's fp8_cast_bf16.py)"
+            f"the weights in {path.parent} are quantised; convert them to bf16 first (DeepSeek's fp8_cast_bf16.py)"
         )
     if found.get("tie_word_embeddings"):
         problems.append(
-            f"{directory} shares the embedding with the head (tie_word_embeddings), which is not supported"
+            f"{path.parent} shares the embedding with the head (tie_word_embeddings), which is not supported"
         )
-    if not any(directory.glob("*.safetensors")):
-        problems.append(f"{directory} has no *.safetensors files")
+    if weights and not any(path.parent.glob("*.safetensors")):
+        problems.append(f"{path.parent} has no *.safetensors files")
     return found, problems

@@ -12,6 +12,7 @@ from contract.config.copies import Backup, Mirror
 from contract.config.data import Data
 from contract.config.deepspeed import DeepSpeed
 from contract.config.job import Job, Node
+from contract.config.memory import Memory
 from contract.config.model import Model
 from contract.config.monitor import Monitor
 from contract.config.numerics import Numerics
@@ -35,6 +36,7 @@ class RunConfig(Section):
     schedule: Schedule = Field(default_factory=Schedule)
     batch: Batch = Field(default_factory=Batch)
     precision: Precision = Field(default_factory=Precision)
+    memory: Memory = Field(default_factory=Memory)
     numerics: Numerics = Field(default_factory=Numerics)
     deepspeed: DeepSpeed = Field(default_factory=DeepSpeed)
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)

@@ -93,6 +93,7 @@ def _measured(config: RunConfig, limit: int) -> dict[str, Any]:
     from trainer.distributed import Ranks
     from trainer.engine import build_engine
     from trainer.groups import Layout, groups_of
+    from trainer.levers import thrifty
     from trainer.model import build_model
     from trainer.norms import Watch
     from trainer.precision import in_precision
@@ -107,7 +108,8 @@ def _measured(config: RunConfig, limit: int) -> dict[str, Any]:
         ranks = Ranks(worker, accelerator=accelerator, timeout_s=config.deepspeed.timeout_s, patience_s=60)
     if accelerator == "cpu" and limit:
         _limit_memory(limit)
-    model = in_precision(build_model(given.shape, seed=config.run.seed), config.precision)
+    model = build_model(given.shape, seed=config.run.seed)
+    model = in_precision(thrifty(model, config.memory), config.precision)
     groups, watch = groups_of(model, config.model.layers, Layout.BY_LAYER), Watch()
     engine = build_engine(config, given.settings, model, groups, watch)
     data = Batches(given.reader, Sampler(samples=given.reader.samples, seed=0), rank=worker.rank)

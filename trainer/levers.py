@@ -1,0 +1,92 @@
+"""What decides about speed and memory: set up before the engine, checked after it, and said in the log."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import checkpoint
+from transformers import masking_utils
+
+from contract.config import RunConfig
+from contract.config.memory import Memory
+from trainer.errors import ConfigError
+from trainer.model import EXPERTS
+
+log = logging.getLogger(__name__)
+
+
+class ChunkedHead(torch.nn.Linear):  # type: ignore[misc]
+    """The output head, which gives the summed loss instead of logits while it has targets.
+
+    The logits of one portion live at a time, in the backward pass too, which computes them again. The weight is used
+    inside this module's own forward pass, so ZeRO-3 has gathered it.
+    """
+
+    portion: int
+    _targets: torch.Tensor | None = None
+
+    @contextmanager
+    def towards(self, targets: torch.Tensor) -> Iterator[None]:
+        """The next pass gives the loss of predicting these."""
+        self._targets = targets
+        try:
+            yield
+        finally:
+            self._targets = None
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits, or the loss summed over all targets in float32."""
+        if self._targets is None:
+            return super().forward(hidden)
+        portions = zip(
+            hidden.flatten(0, 1).split(self.portion), self._targets.flatten().split(self.portion), strict=True
+        )
+        losses = [
+            checkpoint(self._loss, part, targets, use_reentrant=False, preserve_rng_state=False)
+            for part, targets in portions
+        ]
+        return torch.stack(losses).sum()
+
+    def _loss(self, hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        logits = torch.nn.functional.linear(hidden, self.weight)
+        return torch.nn.functional.cross_entropy(logits.float(), targets, reduction="sum")
+
+
+def thrifty(model: Any, wanted: Memory) -> Any:
+    """The network with [memory] applied. Its parameters stay the same objects under the same names."""
+    # Samples fill their length, nothing is packed: the library need not look, and wait for the device, in each pass.
+    masking_utils.find_packed_sequence_indices = lambda _positions: None
+    if wanted.recompute != "none":
+        model.activation_checkpointing_enable(every_n_layers=2 if wanted.recompute == "half" else 1)
+    if wanted.loss_chunk_tokens:
+        # Another class for the same object: what holds its parameter keeps it.
+        model.lm_head.__class__ = ChunkedHead
+        model.lm_head.portion = wanted.loss_chunk_tokens
+    return model
+
+
+def check_levers(engine: Any, config: RunConfig) -> None:
+    """Say what this run's speed rests on.
+
+    Raises:
+        ConfigError: the experts would be asked one by one, each with a wait for the device.
+    """
+    settings = engine.module.config
+    experts = settings._experts_implementation  # noqa: SLF001 - no other way to ask
+    if experts != EXPERTS:
+        raise ConfigError(f"[model] this transformers runs the experts as {experts!r}, not as {EXPERTS!r}")
+    optimizer = getattr(engine.optimizer, "optimizer", engine.optimizer)
+    fused = "fused" if optimizer.defaults.get("fused") else "not fused by torch"
+    memory = config.memory
+    log.info(
+        "levers: experts %s, attention %s, %s (%s), layers recomputed: %s, loss %s, throughput timer of DeepSpeed %s",
+        experts,
+        settings._attn_implementation,  # noqa: SLF001
+        type(optimizer).__name__,
+        fused,
+        memory.recompute,
+        f"in portions of {memory.loss_chunk_tokens} tokens" if memory.loss_chunk_tokens else "at once",
+        "on" if engine.tput_timer.config.enabled else "off",
+    )
