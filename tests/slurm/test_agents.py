@@ -285,7 +285,10 @@ def test_the_data_are_staged_once_for_all_on_one_disk(start, tmp_path):
             what=f"the whole data set on node {node}\n{trial.log()}",
         )
     assert sorted(path.name for path in stage.glob("*/*/*") if path.name != "users") == shards
-    assert f"staging: all {len(shards)} of {len(shards)} shards" in trial.log()
+    wait_for(
+        lambda: f"staging: all {len(shards)} of {len(shards)} shards" in trial.log(),
+        what=f"the word of it in the log\n{trial.log()}",
+    )
     for pid in pids:
         assert f"CIUIC_STAGE={stage}" in Path(f"/proc/{pid}/environ").read_text().split("\0")
 

@@ -236,7 +236,7 @@ class FakeNvml:
         if name == "nvmlDeviceGetUtilizationRates":
             return lambda _: type("Rates", (), {"gpu": 100})
         if name == "nvmlDeviceGetMemoryInfo":
-            return lambda _: type("Memory", (), {"used": 5 << 30})
+            return lambda _: type("Memory", (), {"used": 5 << 30, "total": 80 << 30})
         if name == "nvmlDeviceGetTotalEccErrors":
             return self._ecc
         if name == "nvmlDeviceGetFieldValues":
