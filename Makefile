@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
+EXTRAS ?= train,s3
 CONFIG ?= configs/tiny-local.toml
 export PYTHONSAFEPATH := 1
 export ROOT SYSTEM RUN_AS DESTDIR PREFIX
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo submit supervise status slurm-up slurm-down slurm-kill-node slurm-start-node install-service uninstall-service test test-quick \
+.PHONY: help setup demo submit supervise status slurm-up slurm-down slurm-kill-node slurm-start-node install-service uninstall-service reference wheelhouse test test-quick \
         test-full check fix bench bench-mirror bench-slurm clean
 
 help: ## list the targets
@@ -78,6 +79,13 @@ bench-mirror: $(STAMP) ## measure copies of checkpoints beside the AWS client (5
 
 bench-slurm: $(STAMP) ## measure what each fault costs on a real Slurm (10 minutes)
 	@$(BIN)/python -P benchmarks/slurm_faults.py
+
+reference: $(STAMP) ## write the documents that are made from the code: settings, commands, failures
+	@$(BIN)/python -P tools/reference.py
+
+wheelhouse: $(STAMP) ## every package for a node without internet, in wheelhouse/ (EXTRAS=train,s3; empty: the supervisor alone)
+	@$(BIN)/python -m pip wheel -q --disable-pip-version-check -w wheelhouse -c constraints.txt ".$(if $(EXTRAS),[$(EXTRAS)])"
+	@echo "there: python3 -m venv venv; venv/bin/pip install --no-index --find-links wheelhouse 'ciuic$(if $(EXTRAS),[$(EXTRAS)])'"
 
 clean: ## remove the environment and caches; runs stay
 	@rm -rf "$(VENV)" .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info

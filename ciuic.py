@@ -2,19 +2,20 @@
 
 import sys
 from io import TextIOWrapper
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typer import Typer
 
 
-def main() -> None:
-    """Entry point of `ciuic`."""
+def application() -> "Typer":
+    """All commands."""
     from typer import Typer
 
     from slurm import commands as launch
     from supervisor import commands as supervision
     from trainer.commands import app as trainer
 
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal in GBK or ASCII must not end a command
     app = Typer(
         name="ciuic",
         help="Keep DeepSeek-architecture training runs alive: submit, supervise, see. 提交、看护、查看训练任务。",
@@ -26,7 +27,15 @@ def main() -> None:
     launch.mount(app)
     supervision.mount(app)
     app.add_typer(trainer, name="trainer", help="Prepare data and what else belongs to the training program.")
-    app()
+    return app
+
+
+def main() -> None:
+    """Entry point of `ciuic`."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal in GBK or ASCII must not end a command
+    application()()
 
 
 if __name__ == "__main__":

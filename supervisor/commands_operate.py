@@ -1,5 +1,6 @@
 """`ciuic pause`, `resume`, `cancel`, `dump`, `ack`, `silence`: a request to whoever supervises the run, and its outcome."""
 
+import errno
 import re
 import time
 from collections.abc import Sequence
@@ -35,12 +36,12 @@ def resume(
         typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one setting; may be repeated."),
     ] = None,
 ) -> None:
-    """Go on with a paused or failed run, on other nodes or with other settings if --set says so."""
+    """Go on with a paused, failed or cancelled run, on other nodes or with other settings if --set says so."""
     _ask(run, "resume", root, wait, overrides or ())
 
 
 def cancel(run: Name, root: Where = None, wait: Patience = WAIT_S) -> None:
-    """End the run for good. Its checkpoints stay."""
+    """End the run. Its checkpoints stay; only `resume` brings it back."""
     _ask(run, "cancel", root, wait)
 
 
@@ -108,8 +109,18 @@ def _ask(
         typer.echo(f"{kind}: {error}", err=True)
         raise typer.Exit(ExitCode.CONFIG) from None
     except (NoSuchRunError, OSError, ValueError) as error:
-        typer.echo(f"{kind}: {error}", err=True)
+        typer.echo(f"{kind}: {explained(error, place.path)}", err=True)
         raise typer.Exit(1) from None
     typer.echo(f"{found.run_id}: {outcome.text}")
     if not outcome.ok:
         raise typer.Exit(1)
+
+
+def explained(error: Exception, root: Path) -> str:
+    """The error, and on a full file system what to do: the wish itself has to be written there."""
+    if not isinstance(error, OSError) or error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+        return str(error)
+    return (
+        f"{error}. Nothing was asked for: {root} has no room for the request. Make room (`df -h {root}`, or a "
+        "quota), and try again; a Slurm job is ended without it by `scancel JOB` (`ciuic status RUN` names the job)"
+    )

@@ -26,8 +26,12 @@ def status(run: MaybeName = "", root: Where = None, as_json: Json = False, lang:
     from supervisor.words import language
 
     if run:
-        facts = _facts(root, run)
-        _out(facts) if as_json else show_run(facts, language(lang))
+        now = time.time()
+        reading = _read(root, run, now)
+        if as_json:
+            _out(_facts_of(reading))
+        else:
+            show_run(_facts_of(reading), language(lang), _unwatched_s(root, reading, now))
         return
     rows, place, holder = _all_facts(root)
     if as_json:
@@ -189,6 +193,17 @@ def _on_disk(directory: Path) -> tuple[int, float]:
         size += status.st_size if path.is_file() else 0
         changed = max(changed, status.st_mtime)
     return size, changed
+
+
+def _unwatched_s(root: Path | None, reading: Any, now: float) -> float | None:
+    """How old the state is that nobody keeps true; None when somebody does, or it is final."""
+    from supervisor.adapters.leadership import current_holder
+    from supervisor.choose import root_of
+
+    if reading.history.state.final or current_holder(root_of(root)) is not None:
+        return None
+    since: float = reading.history.state_at
+    return max(0.0, now - since)
 
 
 def _facts(root: Path | None, name: str) -> dict[str, Any]:

@@ -59,9 +59,25 @@ def read(run: RunDir, now: float, monotonic: float, *, ask_queue: bool = True) -
     verdict = (
         Verdict(kind=VerdictKind.UNKNOWN, reason=lost) if lost else judge(observation, history, config, now)
     )
+    if verdict.kind in {VerdictKind.HEALTHY, VerdictKind.STARTING} and all_left(observation):
+        # A daemon sees their beats stand still; one look cannot.
+        verdict = Verdict(
+            kind=VerdictKind.UNKNOWN,
+            reason="all agents have left or are about to, and no supervisor has said why yet",
+        )
     return Reading(
         run=run, config=config, events=events, history=history, observation=observation, verdict=verdict
     )
+
+
+def all_left(observation: Observation) -> bool:
+    """Whether every agent of the attempt is dead or has said that it is done."""
+    ours = [
+        (seen, seen.beat)
+        for seen in observation.nodes
+        if seen.beat and seen.beat.attempt == observation.attempt
+    ]
+    return bool(ours) and all(seen.alive is False or beat.done_code is not None for seen, beat in ours)
 
 
 def _job(run: RunDir, config: RunConfig, history: History, attempt: int, *, ask: bool) -> JobLook:

@@ -36,13 +36,15 @@ def show_runs(rows: Sequence[Facts], root: Path, holder: Holder | None, lang: st
     Console(stderr=True, highlight=False, soft_wrap=True).print(line)
 
 
-def show_run(facts: Facts, lang: str) -> None:
+def show_run(facts: Facts, lang: str, unwatched_s: float | None) -> None:
     """One run: its line, its attempts, its ranks."""
     console = _console()
     head = Text(f"{facts['run']}  ") + Text(
         state_label(facts["state"], lang), style=state_style(facts["state"])
     )
     console.print(head)
+    if unwatched_s is not None:
+        console.print(Text(text("stale", lang, age=duration(unwatched_s, lang)), style="yellow"))
     console.print(f"{text('reason', lang)}: {facts['reason']}")
     console.print(f"{text('step', lang)}: {_step(facts)}   {text('checkpoint', lang)}: {_checkpoint(facts)}")
     if facts["save_problem"]:

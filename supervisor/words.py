@@ -65,6 +65,10 @@ TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "No supervisor is running for {place}; start one with: {ciuic} supervise --root {quoted}",
             "{place} 没有看护进程在运行；启动：{ciuic} supervise --root {quoted}",
         ),
+        "stale": (
+            "nobody watches this run (no supervisor on this machine); the state was written {age} ago",
+            "没有看护进程在看这个任务（本机上没有）；以上状态写于 {age}前",
+        ),
         "alert-counts": (
             "{sent} sent, {pending} pending, {failed} failed",
             "已发 {sent}，待发 {pending}，失败 {failed}",

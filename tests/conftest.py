@@ -10,6 +10,7 @@ QUICK = (
     "tests/contract",
     "tests/supervisor/core",
     "tests/supervisor/diagnose",
+    "tests/docs",
     "tests/supervisor/doctor",
     "tests/supervisor/simulate",
     "tests/trainer/batch",

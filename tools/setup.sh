@@ -28,7 +28,7 @@ echo "setup: installing pinned packages (a minute or two)"
 # torch first and pinned: without the pin another package's range could pull a much larger build.
 pip setuptools ninja torch
 pip -e '.[train,s3,dev]'
-echo "setup: building DeepSpeed's CPU operators once"
+echo "setup: building DeepSpeed's CPU operators once (g++ is silent for a minute or more; what it says goes to $log)"
 TORCH_EXTENSIONS_DIR=$("$VENV/bin/python" -c 'import sys; print(sys.prefix)')/share/ciuic/torch_extensions
 export TORCH_EXTENSIONS_DIR
 quietly "$VENV/bin/python" -P -m trainer.ops

@@ -1,5 +1,6 @@
 """[checkpoint]: how often the run is saved, how a save goes on beside the training, and which saves are kept."""
 
+import re
 from typing import Literal
 
 from pydantic import Field
@@ -40,11 +41,23 @@ class Checkpoint(Section):
     """Of every so many steps the first checkpoint is kept for ever; 0: none is."""
     keep_best: int = Field(default=0, ge=0, le=100)
     """So many checkpoints with the lowest validation loss are kept."""
+    foreign_glob: str = ""
+    """Where a program of your own ([job] command) leaves its checkpoints, as in `/shared/out/checkpoint-*/trainer_state.json`
+    (best: the file that it writes last). Relative: to the run's directory. Only looked at, for `status` and budgets."""
+    foreign_step: str = r"(\d+)(?!.*\d)"
+    """Regular expression whose group is the step in such a path; the default takes the last number."""
 
     def contradictions(self) -> list[str]:
+        found = []
         if self.auto_least_minutes > self.auto_most_minutes:
             most = self.auto_most_minutes
-            return [
+            found.append(
                 f"auto_least_minutes: {self.auto_least_minutes:g} is more than auto_most_minutes ({most:g})"
-            ]
-        return []
+            )
+        try:
+            groups = re.compile(self.foreign_step).groups
+        except re.error as error:
+            return [*found, f"foreign_step: no regular expression: {error}"]
+        if groups != 1:
+            found.append(f"foreign_step: takes exactly one group, for the step; it has {groups}")
+        return found

@@ -90,6 +90,20 @@ def _gpus_are_there(config: RunConfig) -> list[str]:
     return ["batch.source: nvml needs gpus_per_node; without GPUs use phases"]
 
 
+def _foreign_checkpoints_are_foreign(config: RunConfig) -> list[str]:
+    if not config.checkpoint.foreign_glob:
+        return []
+    if not config.job.command:
+        return [
+            "checkpoint.foreign_glob: for programs of your own ([job] command); ciuic's trainer has its own place"
+        ]
+    if config.backup.directory or config.metadata.bucket[0]:
+        return [
+            "checkpoint.foreign_glob: copies ([backup], [mirror]) are made of ciuic's own checkpoints only"
+        ]
+    return []
+
+
 def _scale_exists(config: RunConfig) -> list[str]:
     if config.numerics.on_nan != "lower-scale" or config.precision.dtype == "fp16":
         return []
@@ -106,5 +120,6 @@ BETWEEN: tuple[tuple[frozenset[str], Callable[[RunConfig], list[str]]], ...] = (
     (frozenset({"batch", "deepspeed"}), _balance_is_measurable),
     (frozenset({"batch", "job"}), _gpus_are_there),
     (frozenset({"batch", "run"}), _end_is_in_tokens),
+    (frozenset({"checkpoint", "job", "backup", "metadata"}), _foreign_checkpoints_are_foreign),
     (frozenset({"numerics", "precision"}), _scale_exists),
 )

@@ -22,11 +22,12 @@ from contract.requests import read_requests
 from contract.states import AgentPhase, ControlPhase, JobState
 from supervisor.adapters.checkpoints import CheckpointReader, ResumeReader
 from supervisor.adapters.curves import CurveReader
+from supervisor.adapters.foreign import ForeignProgram
 from supervisor.adapters.lag import BeatLag
 from supervisor.adapters.log_reader import LogReader
 from supervisor.adapters.watcher import Watcher
 from supervisor.core.job_words import slurms_own
-from supervisor.core.observation import JobLook, LogLine, NodeSeen, Observation
+from supervisor.core.observation import CheckpointLook, JobLook, LogLine, NodeSeen, Observation
 
 T = TypeVar("T")
 _STALL_S = 5.0  # no node of the run has beaten for so long
@@ -58,6 +59,7 @@ class Observer:
         self._usual: dict[str, float] | None = None
         self._checkpoints = CheckpointReader(run)
         self._resumes = ResumeReader(run)
+        self._foreign = ForeignProgram(run.path)
         self._curves = CurveReader(run)
         self._lag = BeatLag(run.path)
         self._lag_s = 0.0
@@ -84,6 +86,7 @@ class Observer:
         resumes = self._try(lambda: self._resumes.look(attempt), nothing)
         self._lag_s = self._lag.seconds(config.monitor.beat_s, now)
         nodes = self._nodes(place, attempt, now, local=config.job.executor == "local")
+        at = (attempt, generation)
         return Observation(
             attempt=attempt,
             generation=generation,
@@ -95,9 +98,9 @@ class Observer:
             port=port,
             nodes=nodes,
             exits=self._try(lambda: read_exits(self._run, attempt, generation), ()),
-            resume_step=resumes.get((attempt, generation)),
-            restored_from=self._resumes.restored_from((attempt, generation)),
-            checkpoint=self._try(lambda: self._checkpoints.look(resumes), None),
+            resume_step=self._resumed(config, resumes, at, members, nodes),
+            restored_from=self._resumes.restored_from(at),
+            checkpoint=self._try(lambda: self._checkpoint(config, resumes, at), None),
             requests=tuple(self._try(lambda: read_requests(self._run), [])),
             used=self._try(lambda: highest_used(self._run), 0),
             usual=dict(self._learned()),
@@ -110,6 +113,25 @@ class Observer:
             job_lines=self._job_lines(place) if queue.state.ended else (),
             copies=self._copies(config),
         )
+
+    def _resumed(
+        self,
+        config: RunConfig,
+        resumes: dict[tuple[int, int], int],
+        at: tuple[int, int],
+        members: tuple[str, ...],
+        nodes: tuple[NodeSeen, ...],
+    ) -> int | None:
+        """As the program recorded it; of one that keeps no such record, as its first marks show."""
+        foreign = bool(config.job.command) and not resumes
+        return self._foreign.resumed(at, members, nodes) if foreign else resumes.get(at)
+
+    def _checkpoint(
+        self, config: RunConfig, resumes: dict[tuple[int, int], int], at: tuple[int, int]
+    ) -> CheckpointLook | None:
+        if config.checkpoint.foreign_glob:
+            return self._foreign.checkpoint(config.checkpoint, at)
+        return self._checkpoints.look(resumes)
 
     def _copies(self, config: RunConfig) -> dict[Kind, Report]:
         found: dict[Kind, Report] = {}

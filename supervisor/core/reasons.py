@@ -23,6 +23,10 @@ _RULES: tuple[tuple[str, str], ...] = (
     (r"paused", "已暂停"),
     (r"newest checkpoint: step (?P<step>\d+)", "最新检查点：第 {step} 步"),
     (r"there is no checkpoint", "还没有检查点"),
+    (
+        r"all agents have left or are about to, and no supervisor has said why yet",
+        "所有节点代理都已离开或正要离开，还没有看护进程说明原因",
+    ),
     (r"no attempt yet", "尚未提交作业"),
     (r"attempt (?P<n>\d+) is not submitted yet(?:: (?P<why>.+))?", "第 {n} 次提交尚未完成：{why}"),
     (

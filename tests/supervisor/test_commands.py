@@ -1,15 +1,22 @@
 """pause, resume, cancel, status and explain, with and without a supervisor."""
 
+import errno
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
 from contract import events as ev
+from contract.beat import Beat
 from contract.journal import Journal
 from contract.metrics import merged
+from contract.states import AgentPhase, JobState
+from supervisor.commands_operate import explained
+from supervisor.core.observation import JobLook, NodeSeen, Observation
 from supervisor.demo.robot import Robot
+from supervisor.reading import all_left
 from tests.standin import expected_losses
 from tests.supervisor.conftest import bare_run, wait_for
 from tests.supervisor.place import Place, alive, bodies, history, wait_for_state, wait_for_step, workers
@@ -254,3 +261,33 @@ def test_status_says_what_the_three_numbers_of_alerts_are(place) -> None:
     bare_run(place.root)
     assert "alerts sent/pending/failed" in place.ciuic("status", "--lang", "en").stdout
     assert "告警 已发/待发/失败" in place.ciuic("status", "--lang", "zh").stdout
+
+
+def test_a_state_that_nobody_keeps_true_is_said_with_its_age(place) -> None:
+    run = place.submit("--step-time", "0.05", steps=4000)
+    assert "nobody watches this run" in place.ciuic("status", run.run_id, "--lang", "en").stdout
+    place.supervise()
+    wait_for(lambda: place.log.exists() and "supervises" in place.log.read_text())
+    assert "nobody watches" not in place.ciuic("status", run.run_id, "--lang", "en").stdout
+
+
+def test_one_look_at_a_run_whose_agents_have_left_calls_it_not_healthy() -> None:
+    left = Beat(node="n1", attempt=1, generation=1, sequence=9, phase=AgentPhase.RUNNING, done_code=75)
+    stays = replace(left, node="n2", done_code=None)
+    job = JobLook(state=JobState.RUNNING)
+
+    def seen(*nodes: NodeSeen) -> Observation:
+        return Observation(attempt=1, generation=1, job=job, nodes=nodes)
+
+    gone = NodeSeen(node="n1", beat=left, silent_s=0.0, alive=None)
+    dead = NodeSeen(node="n2", beat=stays, silent_s=0.0, alive=False)
+    assert all_left(seen(gone, dead))
+    assert not all_left(seen(gone, replace(dead, alive=None)))
+    assert not all_left(seen())
+
+
+def test_a_wish_on_a_full_file_system_says_what_to_do(tmp_path) -> None:
+    full = explained(OSError(errno.ENOSPC, "No space left on device"), tmp_path)
+    assert "scancel" in full
+    assert f"df -h {tmp_path}" in full
+    assert explained(ValueError("no"), tmp_path) == "no"
