@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from contract.states import ExitCode
+from slurm.commands_bench import app as bench
 from slurm.commands_tune import tune
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def mount(app: typer.Typer) -> None:
     app.command()(check)
     app.command()(submit)
     app.command()(tune)
+    app.add_typer(bench, name="bench")
 
 
 def check(

@@ -1,0 +1,171 @@
+"""Who is to blame for bad pairs in a ring, and the same over four network namespaces with a real node that is ill."""
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from slurm.node.pairing import Pair, blamed, judge
+
+NODES = ["n0", "n1", "n2", "n3", "n4", "n5"]
+
+
+def ring(world, bad=(), **what):
+    """Every pair with one of these nodes in it is bad."""
+    return [
+        Pair(first=one, **({"bytes_per_s": 1e9} | what))
+        if {one, (one + 1) % world} & set(bad)
+        else Pair(first=one, bytes_per_s=1e9)
+        for one in range(world)
+    ]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("world", [3, 4, 5, 6])
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ({"bytes_per_s": 3e8}, "is slow"),
+        ({"lost": 0.02, "bytes_per_s": 3e8}, "loses"),
+        ({"differs": True}, "computes"),
+    ],
+)
+def test_one_node_is_named_exactly(world, what, said):
+    for bad in range(world):
+        found = judge(NODES[:world], ring(world, [bad], **what), [0.1] * world)
+        assert list(found.bad) == [NODES[bad]]
+        assert found.bad[NODES[bad]].startswith(said)
+        assert not found.doubtful
+
+
+@pytest.mark.quick
+def test_two_nodes():
+    for one, other in itertools.combinations(range(6), 2):
+        edges = {edge for edge in range(6) for node in (one, other) if node in {edge, (edge + 1) % 6}}
+        names, unclear = blamed(edges, 6)
+        assert {one, other} == set(names), (one, other)
+        assert not unclear
+
+
+@pytest.mark.quick
+def test_what_cannot_be_told_is_not_guessed():
+    found = judge(NODES[:4], [Pair(first=0, bytes_per_s=1e8), *ring(4)[1:]], [0.1] * 4)
+    assert (dict(found.bad), list(found.doubtful)) == ({}, [("n0", "n1")])
+    found = judge(NODES[:2], [Pair(first=0, bytes_per_s=1e9, differs=True)], [0.1, 9.0])
+    assert (dict(found.bad), list(found.doubtful)) == ({}, [("n0", "n1")])
+    found = judge(NODES[:4], ring(4, range(4), differs=True), [0.1] * 4)
+    assert not found.bad
+    assert len(found.doubtful) == 4
+
+
+@pytest.mark.quick
+def test_a_slow_device_and_a_lossy_link_are_two_things():
+    found = judge(NODES, ring(6, [4], lost=0.1, bytes_per_s=1e6), [0.1, 0.1, 0.5, 0.1, 0.1, 0.1])
+    assert set(found.bad) == {"n2", "n4"}
+    assert "5.0 times as long" in found.bad["n2"]
+    assert "loses packets" in found.bad["n4"]
+
+
+# the real thing
+
+WRONG = """
+import sys, torch
+right = torch.matmul
+def matmul(left, right_hand):
+    found = right(left, right_hand)
+    found[100, 100] += 1.0
+    return found
+torch.matmul = matmul
+"""
+RUN = """
+import sys
+from trainer.measure.pairs import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def ip(*arguments):
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, timeout=30)
+
+
+@pytest.fixture
+def spaces():
+    """Four nodes on one bridge."""
+    tag = os.getpid() % 10_000
+    names = [f"ciuic-p{tag}-{number}" for number in range(4)]
+    bridge = f"cbr{tag}"
+    try:
+        ip("link", "add", bridge, "type", "bridge")
+        ip("link", "set", bridge, "up")
+        for number, name in enumerate(names):
+            ip("netns", "add", name)
+            ip("-n", name, "link", "set", "lo", "up")
+            outer = f"cv{tag}-{number}"
+            ip("link", "add", outer, "type", "veth", "peer", "name", "ib0", "netns", name)
+            ip("link", "set", outer, "master", bridge, "up")
+            ip("-n", name, "addr", "add", f"10.78.1.{number + 1}/24", "dev", "ib0")
+            ip("-n", name, "link", "set", "ib0", "up")
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True, timeout=30)
+        subprocess.run(["ip", "link", "del", bridge], check=False, capture_output=True, timeout=30)
+
+
+def findings(spaces, programs):
+    """`ciuic bench pairs` on each, the judge's word from rank 0."""
+    workers = []
+    for rank, name in enumerate(spaces):
+        environment = os.environ | {
+            "GLOO_SOCKET_IFNAME": "ib0", "MASTER_ADDR": "10.78.1.1", "MASTER_PORT": "29533",
+            "RANK": str(rank), "WORLD_SIZE": "4", "OMP_NUM_THREADS": "1",
+        }  # fmt: skip
+        command = [
+            "ip",
+            "netns",
+            "exec",
+            name,
+            sys.executable,
+            "-P",
+            "-c",
+            programs.get(rank, RUN),
+            "gloo",
+            f"n{rank}",
+        ]
+        workers.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
+    outputs = [worker.communicate(timeout=240)[0] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0] * 4
+    from slurm.node.pairing import read
+
+    everybody = json.loads(outputs[0].strip().rsplit("\n", 1)[-1])
+    print(json.dumps(everybody))
+    nodes, pairs, _ = read(everybody)
+    return judge(nodes, pairs, [1.0] * 4)  # four processes on few cores: their own speed says nothing here
+
+
+def shape(*discipline, place=(), device="ib0"):
+    command = ["tc", *place, "qdisc", "replace", "dev", device, "root", "tbf", *discipline]
+    subprocess.run(command, check=True, timeout=30)
+
+
+@pytest.mark.train
+@pytest.mark.netns
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("ip"), reason="needs root and iproute2")
+@pytest.mark.parametrize("kind", ["slow", "lossy", "wrong"])
+def test_an_ill_node_among_four(spaces, kind):
+    programs = {}
+    if kind == "slow":
+        shape("rate", "60mbit", "burst", "128k", "latency", "4s", place=("-n", spaces[2]))
+    elif kind == "lossy":
+        # Behind the bridge, a queue that overflows: what is lost on the way to n2 its neighbours send again.
+        shape("rate", "300mbit", "burst", "20k", "limit", "25k", device=f"cv{os.getpid() % 10_000}-2")
+    else:
+        programs[2] = WRONG + RUN
+    found = findings(spaces, programs)
+    assert list(found.bad) == ["n2"], found
+    assert {"slow": "is slow", "lossy": "loses packets", "wrong": "computes"}[kind] in found.bad["n2"]

@@ -1,0 +1,1 @@
+"""Measurements between ranks, started by name: collectives, and pairs of nodes."""
