@@ -13,6 +13,7 @@ from contract.control import Go, OrderKind, create_go
 from contract.exits import WorkerExit, write_exits
 from contract.layout import RunDir
 from contract.states import AgentPhase
+from slurm.agent.common_network import agreed, facts, gone, towards
 from slurm.agent.crew import Crew, program_of
 from slurm.agent.decide import (
     Action,
@@ -59,6 +60,7 @@ class Agent:
         self._done: int | None = None
         self._first_done_at: float | None = None
         self._leaving: Leave | None = None
+        self._cut_off = ""
         self._misled = 0  # generation whose master was said to be here and is not
         self._handed: dict[str, int] = {}  # order → generation in which rank 0 got it
         self._on_page: tuple[int, Any] = (0, None)
@@ -175,7 +177,7 @@ class Agent:
             save_signal=self._save_signal,
             terminated=self._terminated,
             hopeless=crew.hopeless,
-            unfit=self._preflight.unfit,
+            unfit=self._preflight.unfit or self._cut_off,
             ready_s=now - self._stage_at,
             since_done_s=0.0 if self._first_done_at is None else now - self._first_done_at,
             unattended_s=now - max(self._busy_at, news.supervisor_moved_at),
@@ -243,15 +245,35 @@ class Agent:
 
     def _elect(self, members: tuple[str, ...]) -> None:
         assert self._listener is not None
+        self._meet_on_one_network(members)
         port = self._listener.getsockname()[1]
         go = Go(attempt=self.attempt, generation=1, members=members, master=self._link.address, port=port)
         if create_go(self.run, go):
             self._tell(f"generation 1 starts on {', '.join(members)}")
             self._news.go = go
 
+    def _meet_on_one_network(self, members: tuple[str, ...]) -> None:
+        peers = {node: beat.health.get("network", {}) for node, beat in self._news.peers.items()}
+        mine = {self.me.node: facts(self._link)}
+        published = {node: (peers | mine).get(node, {}) for node in members}
+        link, why = agreed(self._link, self.me.node, published)
+        if why:
+            self._log.add(self._generation, None, f"network: {why}")
+        if link.address != self._link.address:
+            self._close_listener()
+            self._listener = hold_port(link)
+        self._link = link
+
     def _start(self, go: Go, now: float) -> None:
         if not self._crew.ready:  # the warm process died while it waited
             return
+        link, odd = towards(self._link, go.master)
+        self._cut_off = gone(link)
+        if self._cut_off:
+            return  # the next turn leaves, with this as the reason
+        if odd:
+            self._tell(odd)
+        self._link = link
         if go.members[0] == self.me.node and not self._holds(go):
             if self._misled < self._generation:
                 self._misled = self._generation
@@ -321,6 +343,9 @@ class Agent:
 
     def _report(self, now: float) -> None:
         port = 0 if self._listener is None else self._listener.getsockname()[1]
+        network = {} if self._stage is Stage.STARTED else facts(self._link)  # workers need the beat's room
+        if network or "network" in self._reporter.beat.health:
+            self._reporter.health("network", network)
         if self._preflight.health:
             self._reporter.health("preflight", self._preflight.health)
         if self._staging.health:

@@ -9,6 +9,7 @@ from pathlib import Path
 from slurm.node.addresses import read_addresses
 from slurm.node.choose import choose
 from slurm.node.explicit import Wanted
+from slurm.node.links import Candidate
 from slurm.node.sysfs import read_machine
 
 _SYSFS = Path("/sys")
@@ -16,7 +17,10 @@ _SYSFS = Path("/sys")
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """`nccl` and `hcas` are values for NCCL, "" not set. `reason`: why this one. `note`: what is odd, "" nothing."""
+    """`nccl` and `hcas` are values for NCCL, "" not set. `reason`: why this one. `note`: what is odd, "" nothing.
+
+    `usable`: what could be taken instead. `fixed`: somebody has set it.
+    """
 
     interface: str
     address: str
@@ -24,6 +28,8 @@ class Link:
     hcas: str = ""
     reason: str = ""
     note: str = ""
+    usable: tuple[Candidate, ...] = ()
+    fixed: bool = False
 
 
 def choose_link(*, local: bool, wanted: str, environment: Mapping[str, str] = os.environ) -> Link:
@@ -38,7 +44,8 @@ def choose_link(*, local: bool, wanted: str, environment: Mapping[str, str] = os
         machine = read_machine(_SYSFS, read_addresses(_SYSFS))
     except OSError as error:
         return _by_name(f"the network cannot be read: {error}", wanted)
-    choice = choose(machine, Wanted.from_environment(environment, wanted))
+    asked = Wanted.from_environment(environment, wanted)
+    choice = choose(machine, asked)
     if choice.address is None:
         return _by_name(choice.reason, wanted)
     return Link(
@@ -48,6 +55,8 @@ def choose_link(*, local: bool, wanted: str, environment: Mapping[str, str] = os
         hcas=choice.nccl_hca or "",
         reason=choice.reason,
         note="; ".join(choice.warnings),
+        usable=choice.usable,
+        fixed=bool(asked.source),
     )
 
 

@@ -1,13 +1,21 @@
 """Two network namespaces as nodes with two links each, one of them slow: what is chosen, probed and measured."""
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
+
+from contract.beat import read_beat
+from contract.control import Control, read_go, write_control
+from contract.states import ControlPhase
+from slurm.create import create_run
+from tests.slurm.conftest import config_of, wait_for
 
 pytestmark = [
     pytest.mark.netns,
@@ -164,3 +172,74 @@ def test_an_all_reduce_over_each(nodes):
         speeds[kind] = float(outputs[0].split()[-1])
     print(f"all-reduce of 8 MB: fast {speeds['fast']:.0f} MB/s, slow {speeds['slow']:.1f} MB/s")
     assert speeds["fast"] > 2 * speeds["slow"]
+
+
+@contextlib.contextmanager
+def agents(nodes, tmp_path, **job):
+    """Starts agents as Slurm does, in these namespaces, on demand; the stand-in trains."""
+    config = config_of("--step-time", "0.05", run={"steps": 5000}, job={"nodes": 2, **job})
+    run = create_run(config, tmp_path / "runs")
+    for folder in (run.attempt(1).alive, run.attempt(1).beats, run.attempt(1).logs):
+        folder.mkdir(parents=True)
+    write_control(run, Control(attempt=1, generation=1, phase=ControlPhase.PREPARE))
+    children = []
+
+    def start(node):
+        environment = {name: value for name, value in os.environ.items() if "SLURM" not in name} | {
+            "SLURMD_NODENAME": node, "SLURM_PROCID": str("ab".index(node)), "SLURM_JOB_ID": "77",
+        }  # fmt: skip
+        command = [
+            "ip",
+            "netns",
+            "exec",
+            nodes[node],
+            sys.executable,
+            "-P",
+            "-m",
+            "slurm.agent",
+            str(run.path),
+            "1",
+        ]
+        children.append(subprocess.Popen(command, env=environment))
+
+    def beat(node):
+        return read_beat(run.attempt(1).beat(node))
+
+    try:
+        yield run, start, beat
+    finally:
+        for child in children:
+            child.kill()
+            child.wait(30)
+
+
+def test_agents_that_would_each_choose_another_meet_on_one_network(nodes, tmp_path):
+    ip(
+        "-n", nodes["b"], "route", "replace", "default", "dev", "net7"
+    )  # alone it would take this one, and a eth0
+    with agents(nodes, tmp_path) as (run, start, beat):
+        for node in "ab":
+            start(node)
+        go = wait_for(lambda: read_go(run, 1, 1), 60, "the go file")
+        assert go.master == "10.77.1.1"
+        for node, interface in (("a", "ib0"), ("b", "net7")):
+            seen = wait_for(
+                lambda node=node: beat(node) if beat(node) and beat(node).workers else None, 60, node
+            )
+            pid = wait_for(lambda node=node: beat(node).workers[0].pid, 60, "a pid")
+            environment = Path(f"/proc/{pid}/environ").read_text().split("\0")
+            assert f"GLOO_SOCKET_IFNAME={interface}" in environment
+            assert f"NCCL_SOCKET_IFNAME=={interface}" in environment
+            assert seen.address == NODES[node]["fast"][1]
+
+
+def test_a_link_that_dies_between_choice_and_start_is_named(nodes, tmp_path):
+    with agents(nodes, tmp_path) as (_, start, beat):
+        start("b")
+        wait_for(lambda: beat("b") and beat("b").ready_for == 1 and beat("b").health.get("network"), 60, "b")
+        ip("-n", nodes["b"], "addr", "flush", "dev", "eth0")
+        ip("-n", nodes["b"], "addr", "flush", "dev", "net7")
+        start("a")
+        wait_for(lambda: beat("b").done_code == 1, 60, "b to leave")
+        said = " ".join(beat("b").notes)
+        assert "this node is not fit: network: eth0 (10.77.2.2) was usable when it was chosen" in said
