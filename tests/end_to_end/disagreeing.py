@@ -16,7 +16,7 @@ from trainer.main import main
 
 GENERATION, RANK = int(os.environ["CIUIC_GENERATION"]), int(os.environ["RANK"])
 STEPS = 9  # of this generation, before its fault
-AT_THE_END_OF_A_STEP = 4  # numbers in that all-reduce
+AT_THE_BEGINNING = 2  # numbers in the all-reduce before a step; the one at its end has more
 plain_window, plain_sums = Batches.window, Ranks.sums
 windows, sums = count(1), count(1)
 
@@ -28,7 +28,7 @@ def read_samples(self, *arguments):
 
 
 def sums_of_all(self, *numbers):
-    at_the_end = (GENERATION, RANK, len(numbers)) == (2, 1, AT_THE_END_OF_A_STEP)
+    at_the_end = (GENERATION, RANK) == (2, 1) and len(numbers) > AT_THE_BEGINNING
     if at_the_end and next(sums) == STEPS:
         return [float(number) for number in numbers]
     return plain_sums(self, *numbers)

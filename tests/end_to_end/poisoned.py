@@ -20,9 +20,9 @@ plain_loss, plain_window = step.summed_loss, Batches.window
 bad = False
 
 
-def window(self, position):
+def window(self, *arguments):
     global bad  # noqa: PLW0603
-    found = plain_window(self, position)
+    found = plain_window(self, *arguments)
     bad = any(START <= at < END for at in found.taken.positions) and os.environ["RANK"] == "1"
     return found
 

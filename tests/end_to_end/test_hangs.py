@@ -1,6 +1,7 @@
 """Hangs of the real trainer under a real supervisor: who is to blame, and what torch's flight recorder adds."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -40,8 +41,8 @@ def test_a_sleeping_loader_and_a_missing_all_reduce_are_told_apart(scene: Scene)
     assert "rank 1 in read_samples (disagreeing.py:" in first.digest["en"]
     assert "rank 0 in all_reduce" in first.digest["en"]
     assert ": entered by rank 0, not by rank 1" in first.digest["en"].splitlines()[1]
-    # The recorder does tell: the four numbers at the end of the step were brought by rank 0 alone.
-    assert second.digest["en"].splitlines()[1].startswith("all_reduce 4→4 #"), second.digest
+    # The recorder does tell: the numbers at the end of the step were brought by rank 0 alone.
+    assert re.match(r"all_reduce ([3-9])→\1 #", second.digest["en"].splitlines()[1]), second.digest
     assert "entered by rank 0, not by rank 1" in second.digest["en"]
     found = read_evidence(run.attempt(1).evidence(2), "0")
     assert found is not None
