@@ -20,18 +20,37 @@ Where = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Facts for programs.")]
 
 
-def status(run: MaybeName = "", root: Where = None, as_json: Json = False, lang: Lang = "") -> None:
+_LOOK_S = 0.5  # between two looks at the logs
+_FIRST_LINES = 20  # of a followed log
+_WATCH_S = 2.0
+
+
+def status(
+    run: MaybeName = "",
+    root: Where = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Live, until interrupted. Reads files, never asks Slurm.")
+    ] = False,
+    as_json: Json = False,
+    lang: Lang = "",
+) -> None:
     """How all runs are, or one run in detail."""
     from supervisor.render import show_run, show_runs
     from supervisor.words import language
 
+    if watch:
+        if as_json:
+            raise typer.BadParameter("--watch is for people; a program calls status --json again")
+        _watch(root, run, language(lang))
+        return
     if run:
         now = time.time()
         reading = _read(root, run, now)
         if as_json:
             _out(_facts_of(reading))
         else:
-            show_run(_facts_of(reading), language(lang), _unwatched_s(root, reading, now))
+            age = _unwatched_s(root, reading, now)
+            show_run(_facts_of(reading), _trend(root, run), language(lang), age)
         return
     rows, place, holder = _all_facts(root)
     if as_json:
@@ -106,20 +125,47 @@ def _coming(actions: Any, lang: str, history: Any) -> list[str]:
 def logs(
     run: Name,
     root: Where = None,
-    attempt: Annotated[int, typer.Option(help="Attempt; 0 is the newest.")] = 0,
+    attempt: Annotated[int, typer.Option(min=-1, help="Attempt; 0 is the newest, -1 all.")] = 0,
     node: Annotated[str, typer.Option(help="Only this node.")] = "",
+    rank: Annotated[int, typer.Option(min=-1, help="Only what this rank wrote; -1: everything.")] = -1,
+    grep: Annotated[str, typer.Option(help="Only lines in which this regular expression is found.")] = "",
     tail: Annotated[int, typer.Option(min=0, help="Only the last so many lines; 0 is all.")] = 0,
+    following: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what comes, until interrupted.")
+    ] = False,
 ) -> None:
-    """The output of all nodes of one attempt, merged by time."""
-    from supervisor.logs import merged
+    """The output of all nodes of an attempt, merged by time."""
+    import re
+
+    from supervisor.logs import Wanted, follow, merged
 
     try:
-        for line in merged(_find(root, run), attempt, node, tail):
+        pattern = re.compile(grep) if grep else None
+    except re.error as error:
+        raise typer.BadParameter(f"{grep}: {error}", param_hint="--grep") from None
+    wanted = Wanted(attempt=attempt, node=node, rank=rank, pattern=pattern)
+    place = _find(root, run)
+    try:
+        lines = (
+            follow(place, wanted, tail or _FIRST_LINES, lambda: _wait(_LOOK_S))
+            if following
+            else merged(place, wanted, tail)
+        )
+        for line in lines:
             sys.stdout.write(line)
+            if following:
+                sys.stdout.flush()
     except BrokenPipeError:  # `ciuic logs … | head`
         sys.stdout = None
+    except KeyboardInterrupt:
+        return
     except OSError as error:
         _fail("logs", error)
+
+
+def _wait(seconds: float) -> bool:
+    time.sleep(seconds)
+    return True
 
 
 def checkpoints(
@@ -206,8 +252,33 @@ def _unwatched_s(root: Path | None, reading: Any, now: float) -> float | None:
     return max(0.0, now - since)
 
 
-def _facts(root: Path | None, name: str) -> dict[str, Any]:
-    return _facts_of(_read(root, name, time.time()))
+def _watch(root: Path | None, name: str, lang: str) -> None:
+    """The same picture again and again, in place."""
+    from rich.live import Live
+
+    from supervisor.render import console_for_live, run_view, runs_view
+
+    seen: dict[str, Any] = {}  # run → its observer: whether a beat moves shows only over time
+
+    def look() -> Any:
+        if name:
+            now = time.time()
+            reading = _read(root, name, now, seen)
+            return run_view(_facts_of(reading), _trend(root, name), lang, _unwatched_s(root, reading, now))
+        return runs_view(*_all_facts(root, seen), lang)
+
+    try:
+        with Live(look(), console=console_for_live(), auto_refresh=False, screen=False) as live:
+            while _wait(_WATCH_S):
+                live.update(look(), refresh=True)
+    except KeyboardInterrupt:
+        return
+
+
+def _trend(root: Path | None, name: str) -> Any:
+    from supervisor.trend import read_trend
+
+    return read_trend(_find(root, name))
 
 
 def _facts_of(reading: Any) -> dict[str, Any]:
@@ -222,17 +293,18 @@ def _facts_of(reading: Any) -> dict[str, Any]:
     }
 
 
-def _all_facts(root: Path | None) -> tuple[list[dict[str, Any]], Any, Any]:
+def _all_facts(
+    root: Path | None, watched: dict[str, Any] | None = None
+) -> tuple[list[dict[str, Any]], Any, Any]:
     """One row a run; a run that cannot be read has a row that says so."""
     from supervisor.adapters.leadership import current_holder
     from supervisor.choose import root_of, runs_under
-    from supervisor.reading import read
 
     place = root_of(root)
     rows = []
     for run in runs_under(place):
         try:
-            facts = _facts_of(read(run, time.time(), time.monotonic()))
+            facts = _facts_of(_read_of(run, time.time(), watched))
             rows.append(
                 {key: value for key, value in facts.items() if key not in {"version", "attempts", "ranks"}}
             )
@@ -241,13 +313,22 @@ def _all_facts(root: Path | None) -> tuple[list[dict[str, Any]], Any, Any]:
     return rows, place.path, current_holder(place)
 
 
-def _read(root: Path | None, name: str, now: float) -> Any:
-    from supervisor.reading import read
-
+def _read(root: Path | None, name: str, now: float, watched: dict[str, Any] | None = None) -> Any:
     try:
-        return read(_find(root, name), now, time.monotonic())
+        return _read_of(_find(root, name), now, watched)
     except (OSError, ValueError) as error:
         _fail(name, error)
+
+
+def _read_of(run: Any, now: float, watched: dict[str, Any] | None) -> Any:
+    """One look; with `watched`, which keeps the observers, at files only."""
+    from supervisor.adapters.rundir import Observer
+    from supervisor.reading import read
+
+    if watched is None:
+        return read(run, now, time.monotonic())
+    observer = watched.setdefault(run.run_id, Observer(run))
+    return read(run, now, time.monotonic(), ask_queue=False, observer=observer)
 
 
 def _find(root: Path | None, name: str) -> Any:

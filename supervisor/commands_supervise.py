@@ -20,6 +20,16 @@ def supervise(
     ping_every: Annotated[
         float, typer.Option("--ping-every", min=1, help="Seconds between two calls of CIUIC_PING_URL.")
     ] = 60.0,
+    metrics_port: Annotated[
+        int,
+        typer.Option(
+            "--metrics-port",
+            envvar="CIUIC_METRICS_PORT",
+            min=0,
+            max=65_535,
+            help="Serve /metrics for Prometheus at 127.0.0.1 and this port; 0: not at all.",
+        ),
+    ] = 0,
 ) -> None:
     """Watch over all runs under the root: see, restart, tell. Its end leaves the jobs alone."""
     import os
@@ -45,5 +55,11 @@ def supervise(
     except (RefusedError, OSError) as error:
         typer.echo(f"supervise: {error}", err=True)
         raise typer.Exit(1) from None
-    code = Daemon(place, leadership, Options(once=once, until_done=until_done, ping_s=ping_every), say).run()
-    raise typer.Exit(code)
+    options = Options(once=once, until_done=until_done, ping_s=ping_every, metrics_port=metrics_port)
+    try:
+        daemon = Daemon(place, leadership, options, say)
+    except OSError as error:
+        leadership.release()
+        typer.echo(f"supervise: --metrics-port {metrics_port}: {error}", err=True)
+        raise typer.Exit(1) from None
+    raise typer.Exit(daemon.run())

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
 
 from contract.history import History
 from contract.layout import Root
@@ -19,6 +20,9 @@ from supervisor.choose import runs_under
 from supervisor.lanes import Lanes, Turn
 from supervisor.mail import Mail
 from supervisor.tick import Supervision, World
+
+if TYPE_CHECKING:
+    from supervisor.adapters.metrics import Exporter, RunSeen
 
 _DISCOVER_S = 1.0
 _IDLE_S = 0.5  # the counter of the leadership moves at least so often
@@ -36,11 +40,13 @@ class Options:
     """`once`: one complete look at every run, what is due done, and out. `until_done`: out when all runs are final.
 
     `ping_s`: seconds between two signs of life, where CIUIC_PING_URL names somebody who waits for them.
+    `metrics_port`: where /metrics is served on this host; 0: nowhere.
     """
 
     once: bool = False
     until_done: bool = False
     ping_s: float = 60.0
+    metrics_port: int = 0
 
 
 class Daemon:
@@ -65,6 +71,7 @@ class Daemon:
         self._world = make_world(
             leadership, say, lambda: [run.history for run in self._runs.values()], self._turn
         )
+        self._exporter = _exporter(self._seen, options.metrics_port) if options.metrics_port else None
 
     def run(self) -> int:
         """Until told to stop (0), or overtaken by another supervisor (1)."""
@@ -76,7 +83,7 @@ class Daemon:
                     if stop.reload_asked():
                         self._reload()
                         began = time.monotonic()
-                    self._rounds(stop)
+                    self._timed_rounds(stop)
                     self._tell(time.monotonic() - began)
                     if self._finished(time.monotonic() - began):
                         break
@@ -88,6 +95,20 @@ class Daemon:
         finally:
             self._leadership.release()
         return 0
+
+    def _timed_rounds(self, stop: StopSignal) -> None:
+        began = time.monotonic()
+        self._rounds(stop)
+        if self._exporter is not None:
+            self._exporter.round(time.monotonic() - began)
+
+    def _seen(self) -> "list[RunSeen]":
+        from supervisor.adapters.metrics import RunSeen  # noqa: PLC0415
+
+        return [
+            RunSeen(run=name, history=item.history, observation=item.seen, seen_at=item.seen_at)
+            for name, item in list(self._runs.items())
+        ]
 
     def _rounds(self, stop: StopSignal) -> None:
         """One pass over all runs that are due."""
@@ -191,6 +212,19 @@ class Daemon:
                 supervision.release()
         self._world.watcher.close()
         self._world.say("ends; the jobs go on")
+
+
+def _exporter(runs: "Callable[[], list[RunSeen]]", port: int) -> "Exporter":
+    """Serving already. Its library is loaded only by those who want it.
+
+    Raises:
+        OSError: the port is taken.
+    """
+    from supervisor.adapters.metrics import Exporter  # noqa: PLC0415
+
+    exporter = Exporter(runs, our_version())
+    exporter.serve(port)
+    return exporter
 
 
 def make_world(

@@ -40,8 +40,12 @@ class Reading:
         return ""
 
 
-def read(run: RunDir, now: float, monotonic: float, *, ask_queue: bool = True) -> Reading:
+def read(
+    run: RunDir, now: float, monotonic: float, *, ask_queue: bool = True, observer: Observer | None = None
+) -> Reading:
     """Look once. Without `ask_queue` only at files: of a job that is not recorded as ended the state is unknown.
+
+    An `observer` that has looked before knows for how long a beat has stood still.
 
     Raises:
         ConfigError: run.toml cannot be read.
@@ -53,7 +57,7 @@ def read(run: RunDir, now: float, monotonic: float, *, ask_queue: bool = True) -
     lost = journal_trouble(run, history)
     if lost:
         history = replace(history, run=run.run_id, state=RunState.UNKNOWN, reason=lost, lost=lost)
-    observation = Observer(run).look(
+    observation = (observer or Observer(run)).look(
         config, lambda attempt: _job(run, config, history, attempt, ask=ask_queue), monotonic
     )
     verdict = (

@@ -3,73 +3,157 @@
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
 from supervisor.adapters.leadership import Holder
 from supervisor.core.phrases import COPIES, TROUBLES, word
 from supervisor.core.text import duration
+from supervisor.trend import Trend, sparkline
 from supervisor.words import ORDER, command_name, state_label, state_style, text
 
 Facts = Mapping[str, Any]
+_FEW_RANKS = 16
+_MOST_RANGES = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """Titles and rows: a table on a terminal, plain columns elsewhere."""
+
+    titles: Sequence[str]
+    rows: Sequence[Sequence[Text]]
+
+
+Part = Text | Grid
 
 
 def show_runs(rows: Sequence[Facts], root: Path, holder: Holder | None, lang: str) -> None:
     """All runs, those that need a person first."""
-    console = _console()
+    _show(_console(), _runs(rows, root, lang))
+    Console(stderr=True, highlight=False, soft_wrap=True).print(_watcher(root, holder, lang))
+
+
+def show_run(facts: Facts, trend: Trend | None, lang: str, unwatched_s: float | None) -> None:
+    """One run: its line, its curve, its attempts, its ranks."""
+    _show(_console(), _run(facts, trend, lang, unwatched_s))
+
+
+def runs_view(rows: Sequence[Facts], root: Path, holder: Holder | None, lang: str) -> Group:
+    """The same as `show_runs`, for a display that is drawn again and again."""
+    return _group([*_runs(rows, root, lang), Text(_watcher(root, holder, lang), style="dim")])
+
+
+def run_view(facts: Facts, trend: Trend | None, lang: str, unwatched_s: float | None) -> Group:
+    """The same as `show_run`, for a display that is drawn again and again."""
+    return _group(_run(facts, trend, lang, unwatched_s))
+
+
+def console_for_live() -> Console:
+    """Where such a display is drawn."""
+    return Console(highlight=False)
+
+
+def _runs(rows: Sequence[Facts], root: Path, lang: str) -> list[Part]:
     if not rows:
-        console.print(text("none", lang, place=root))
-    else:
-        titles = [text(key, lang) for key in ("run", "state", "step", "checkpoint", "alert-column", "reason")]
-        ordered = sorted(rows, key=lambda row: (ORDER.index(row["state"]), row["run"]))
-        _table(console, titles, [_run_cells(row, lang) for row in ordered])
-    line = (
-        text("watching", lang, who=holder)
-        if holder
-        else text("unwatched", lang, place=root, ciuic=command_name(), quoted=shlex.quote(str(root)))
-    )
-    Console(stderr=True, highlight=False, soft_wrap=True).print(line)
+        return [Text(text("none", lang, place=root))]
+    titles = [text(key, lang) for key in ("run", "state", "step", "checkpoint", "alert-column", "reason")]
+    ordered = sorted(rows, key=lambda row: (ORDER.index(row["state"]), row["run"]))
+    return [Grid(titles=titles, rows=[_run_cells(row, lang) for row in ordered])]
 
 
-def show_run(facts: Facts, lang: str, unwatched_s: float | None) -> None:
-    """One run: its line, its attempts, its ranks."""
-    console = _console()
-    head = Text(f"{facts['run']}  ") + Text(
-        state_label(facts["state"], lang), style=state_style(facts["state"])
-    )
-    console.print(head)
-    if unwatched_s is not None:
-        console.print(Text(text("stale", lang, age=duration(unwatched_s, lang)), style="yellow"))
-    console.print(f"{text('reason', lang)}: {facts['reason']}")
-    console.print(f"{text('step', lang)}: {_step(facts)}   {text('checkpoint', lang)}: {_checkpoint(facts)}")
+def _watcher(root: Path, holder: Holder | None, lang: str) -> str:
+    if holder:
+        return text("watching", lang, who=holder)
+    return text("unwatched", lang, place=root, ciuic=command_name(), quoted=shlex.quote(str(root)))
+
+
+def _run(facts: Facts, trend: Trend | None, lang: str, unwatched_s: float | None) -> list[Part]:
+    parts: list[Part] = [
+        Text(f"{facts['run']}  ")
+        + Text(state_label(facts["state"], lang), style=state_style(facts["state"])),
+        *_stale(unwatched_s, lang),
+        Text(f"{text('reason', lang)}: {facts['reason']}"),
+        Text(f"{text('step', lang)}: {_step(facts)}   {text('checkpoint', lang)}: {_checkpoint(facts)}"),
+    ]
     if facts["save_problem"]:
-        console.print(Text(text("unsaved", lang, why=facts["save_problem"]), style="red"))
+        parts.append(Text(text("unsaved", lang, why=facts["save_problem"]), style="red"))
+    parts += _trend(trend, lang)
     if facts["observe_only"]:
-        console.print(Text(text("observed", lang), style="yellow"))
+        parts.append(Text(text("observed", lang), style="yellow"))
     for problem in facts["journal_problems"]:
-        console.print(Text(text("damaged", lang, what=problem), style="yellow"))
+        parts.append(Text(text("damaged", lang, what=problem), style="yellow"))
     for copy in facts["copies"]:
-        console.print(Text(_copy_line(copy, lang), style="yellow" if copy["trouble"] else ""))
+        parts.append(Text(_copy_line(copy, lang), style="yellow" if copy["trouble"] else ""))
     alerts = facts["alerts"]
     counts = text("alert-counts", lang, **{key: alerts[key] for key in ("sent", "pending", "failed")})
-    console.print(f"{text('alerts', lang)}: {counts}")
-    for line in _alert_notes(alerts, lang):
-        console.print(Text(line, style="yellow"))
+    parts.append(Text(f"{text('alerts', lang)}: {counts}"))
+    parts += [Text(line, style="yellow") for line in _alert_notes(alerts, lang)]
     if alerts.get("problem"):
-        console.print(Text(text("no-alerts", lang, why=alerts["problem"]), style="yellow"))
+        parts.append(Text(text("no-alerts", lang, why=alerts["problem"]), style="yellow"))
     titles = [text(key, lang) for key in ("attempt", "job", "nodes", "generations", "reason")]
-    _table(console, titles, [_attempt_cells(item) for item in facts["attempts"]])
-    titles = [text(key, lang) for key in ("rank", "node", "phase", "step")]
-    _table(
-        console,
-        titles,
-        [[_plain(item[key]) for key in ("rank", "node", "phase", "step")] for item in facts["ranks"]],
+    parts.append(Grid(titles=titles, rows=[_attempt_cells(item) for item in facts["attempts"]]))
+    parts.append(_ranks(facts["ranks"], lang))
+    return parts
+
+
+def _stale(unwatched_s: float | None, lang: str) -> list[Text]:
+    if unwatched_s is None:
+        return []
+    return [Text(text("stale", lang, age=duration(unwatched_s, lang)), style="yellow")]
+
+
+def _trend(trend: Trend | None, lang: str) -> list[Part]:
+    """Loss and throughput of the newest steps as bars, with their newest values."""
+    if trend is None:
+        return []
+    over = text("over-steps", lang, first=trend.first, last=trend.last)
+    found = (
+        (text("loss", lang), trend.loss, ".4f"),
+        (text("tokens-per-s", lang), trend.tokens_per_s, ",.0f"),
     )
+    return [
+        Text(f"{title}: ") + Text(sparkline(values), style="cyan") + Text(f" {values[-1]:{shape}}  {over}")
+        for title, values, shape in found
+        if values
+    ]
+
+
+def _ranks(ranks: Sequence[Facts], lang: str) -> Grid:
+    """Every rank while they are few; else how many stand where, the fewest first: they are the odd ones."""
+    if len(ranks) <= _FEW_RANKS:
+        titles = [text(key, lang) for key in ("rank", "node", "phase", "step")]
+        rows = [[_plain(item[key]) for key in ("rank", "node", "phase", "step")] for item in ranks]
+        return Grid(titles=titles, rows=rows)
+    groups: dict[tuple[str, int], list[int]] = {}
+    for item in ranks:
+        groups.setdefault((item["phase"], item["step"]), []).append(item["rank"])
+    titles = [text(key, lang) for key in ("phase", "step", "count", "rank")]
+    return Grid(
+        titles=titles,
+        rows=[
+            [_plain(phase), _plain(step), _plain(len(found)), _plain(_ranges(found))]
+            for (phase, step), found in sorted(groups.items(), key=lambda pair: len(pair[1]))
+        ],
+    )
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """0-3, 7, 9-12; cut after a dozen."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    shown = ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs[:_MOST_RANGES])
+    return shown + (" …" if len(runs) > _MOST_RANGES else "")
 
 
 def _copy_line(copy: Facts, lang: str) -> str:
@@ -183,15 +267,32 @@ def _console() -> Console:
 
 
 def _table(console: Console, titles: Sequence[str], rows: Sequence[Sequence[Text]]) -> None:
-    if not rows:
-        return
-    if console.is_terminal:
-        table = Table(*titles, box=None, header_style="bold", pad_edge=False)
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
-        return
-    cells = [[Text(title) for title in titles], *rows]
+    _show(console, [Grid(titles=titles, rows=rows)])
+
+
+def _show(console: Console, parts: Sequence[Part]) -> None:
+    for part in parts:
+        if isinstance(part, Text):
+            console.print(part)
+        elif part.rows and console.is_terminal:
+            console.print(_rich(part))
+        elif part.rows:
+            _columns(console, part)
+
+
+def _group(parts: Sequence[Part]) -> Group:
+    return Group(*(part if isinstance(part, Text) else _rich(part) for part in parts))
+
+
+def _rich(grid: Grid) -> Table:
+    table = Table(*grid.titles, box=None, header_style="bold", pad_edge=False)
+    for row in grid.rows:
+        table.add_row(*row)
+    return table
+
+
+def _columns(console: Console, grid: Grid) -> None:
+    cells = [[Text(title) for title in grid.titles], *grid.rows]
     widths = [max(cell.cell_len for cell in column) for column in zip(*cells, strict=True)]
     for row in cells:
         padded = [cell.plain + " " * (width - cell.cell_len) for cell, width in zip(row, widths, strict=True)]

@@ -92,6 +92,8 @@ class Supervision:
         self._last_copies = LastCopies(run)
         self._broken = 0
         self._said = ""
+        self.seen: Observation | None = None  # the last look, for whoever exports figures
+        self.seen_at: float | None = None
         self._config: RunConfig | None = None  # of a run that is over: read once
 
     @property
@@ -255,6 +257,7 @@ class Supervision:
 
     def _look_and_act(self, active: _Active) -> None:
         observation = self._observe(active)
+        self.seen, self.seen_at = observation, self._world.clock()
         book = active.book
         for body in recovery.news(book.history, observation):
             book.append(body)

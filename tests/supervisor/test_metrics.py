@@ -1,0 +1,159 @@
+"""The supervisor's /metrics: names, values and bounds, judged by promtool; and the alert rules that rest on them."""
+
+import shutil
+import socket
+import subprocess
+import urllib.request
+from importlib.resources import files
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from contract import events as ev
+from contract.history import apply, fold
+from contract.journal import JournalReader
+from supervisor.adapters.metrics import RunSeen, _Runs
+from supervisor.demo.robot import Robot
+from tests.supervisor.conftest import wait_for
+from tests.supervisor.place import Place, bodies, wait_for_state, wait_for_step
+from tests.supervisor.report.long_run import long_run
+
+RULES = files("supervisor").joinpath("prometheus", "alerts.yml")
+needs_promtool = pytest.mark.skipif(
+    not shutil.which("promtool"), reason="promtool is not installed (Debian's package prometheus)"
+)
+
+
+@pytest.fixture
+def place(tmp_path, robot: Robot):
+    made = Place(tmp_path, robot)
+    yield made
+    made.close()
+
+
+def scrape(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+        return answer.read().decode()
+
+
+def samples(text: str) -> dict:
+    return {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def test_a_run_that_failed_and_recovered_is_counted(place) -> None:
+    port = free_port()
+    run = place.submit("--step-time", "0.05", "--fail-once-at", "12", steps=400)
+    place.supervise(CIUIC_METRICS_PORT=str(port))
+    wait_for_step(run, 20, generation=2)
+    wait_for(lambda: bodies(run, ev.Recovered))
+    name = ("run", run.run_id)
+
+    def told():
+        found = samples(scrape(port))
+        return found if found.get(("ciuic_run_restarts_total", ("cause", "traceback"), name)) else None
+
+    found = wait_for(told, what="the restart in /metrics")
+    assert found["ciuic_runs", ("state", "running")] == 1
+    assert found["ciuic_run_state", name, ("state", "running")] == 1
+    assert found["ciuic_run_verdicts_total", name, ("verdict", "crashed")] == 1
+    assert found["ciuic_run_detection_seconds_count", name] == 1
+    recovered = bodies(run, ev.Recovered)[0]
+    assert found["ciuic_run_recovery_seconds_sum", name] == recovered.restart_s
+    assert found["ciuic_run_step", name] > 10, "of the generation after the failure"
+    assert found["ciuic_supervisor_tick_duration_seconds_count",] > 10
+    assert found["ciuic_run_target_step", name] == 400
+    if shutil.which("promtool"):
+        done = subprocess.run(
+            ["promtool", "check", "metrics"], input=scrape(port), text=True, capture_output=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    place.ciuic("cancel", run.run_id)
+    wait_for_state(run, "cancelled")
+
+
+def test_a_port_that_is_taken_is_said(place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        done = place.ciuic("supervise", "--once", "--metrics-port", port)
+    assert done.returncode == 1
+    assert f"--metrics-port {port}" in done.stderr
+
+
+def test_series_are_bounded_however_long_the_history_and_however_many_runs(root) -> None:
+    run = long_run(root, steps=400, faults=20)
+    over = fold(JournalReader(run.journal).new())
+    state = ev.StateChanged(state="running", reason="")
+    going = apply(over, ev.Event(seq=9999, time=2e9, epoch=1, body=state))
+    runs = [RunSeen(run=f"over-{n}", history=over) for n in range(300)]
+    runs += [RunSeen(run=f"going-{n}", history=going) for n in range(100)]
+    found = [sample for family in _Runs(lambda: runs, "1").collect() for sample in family.samples]
+    labels = {name for sample in found for name in sample.labels}
+    assert labels <= {"run", "state", "cause", "verdict", "result", "what", "le", "version", "phase"}
+    names = {sample.labels["run"] for sample in found if "run" in sample.labels}
+    assert len(names) == 120, "all that go on, and the newest of the others"
+    assert len(found) < 120 * 60
+    truncated = [sample.value for sample in found if sample.name == "ciuic_export_truncated"]
+    assert truncated == [1.0]
+
+
+UNIT = """
+rule_files: [{rules}]
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - series: ciuic_supervisor_last_tick_timestamp_seconds
+        values: '0x60'
+      - series: ciuic_run_state{{run="a", state="running"}}
+        values: '1x60'
+      - series: ciuic_run_last_progress_timestamp_seconds{{run="a"}}
+        values: '0x60'
+      - series: ciuic_run_state{{run="b", state="failed"}}
+        values: '0 0 1x58'
+      - series: ciuic_run_restarts_total{{run="a", cause="hang"}}
+        values: '0+1x60'
+      - series: ciuic_alerts_oldest_pending_timestamp_seconds
+        values: '0x60'
+    alert_rule_test:
+      - {{eval_time: 1m, alertname: CiuicRunNeedsAttention, exp_alerts: []}}
+      - {{eval_time: 10m, alertname: CiuicRunNotProgressing, exp_alerts: []}}
+      - {{eval_time: 2m, alertname: CiuicSupervisorSilent, exp_alerts: []}}
+"""
+FIRES = {
+    "CiuicSupervisorSilent": "10m",
+    "CiuicRunNeedsAttention": "5m",
+    "CiuicRunNotProgressing": "40m",
+    "CiuicRunRestartsOften": "30m",
+    "CiuicAlertsNotDelivered": "20m",
+}
+
+
+@needs_promtool
+def test_the_alert_rules_fire_when_they_should_and_not_before(tmp_path) -> None:
+    done = subprocess.run(
+        ["promtool", "check", "rules", str(RULES)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    unit = tmp_path / "quiet.yml"
+    unit.write_text(UNIT.format(rules=RULES))
+    done = subprocess.run(
+        ["promtool", "test", "rules", str(unit)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name, at in FIRES.items():  # said to be silent there: promtool must disagree
+        silent = f"      - {{eval_time: {at}, alertname: {name}, exp_alerts: []}}\n"
+        unit.write_text(UNIT.format(rules=RULES) + silent)
+        done = subprocess.run(
+            ["promtool", "test", "rules", str(unit)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1, f"{name} does not fire"
+        assert name in done.stdout + done.stderr

@@ -1,0 +1,140 @@
+"""Logs over nodes and attempts, the live picture, the curve in a line, many ranks in few rows."""
+
+import io
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from contract.layout import Root, RunDir
+from supervisor.logs import Wanted, follow, merged
+from supervisor.render import run_view
+from supervisor.trend import read_trend, sparkline
+from tests.supervisor.conftest import bare_run, wait_for
+
+
+def line(second: int, rank: object, words: str) -> str:
+    return f"2026-01-01T00:00:{second:02d}.000Z g0001 r{rank} | {words}\n"
+
+
+@pytest.fixture
+def logged(root: Root) -> RunDir:
+    run = bare_run(root)
+    write(run, 1, "n1", line(1, 0, "one"), line(4, 0, "four"), "  of the same\n")
+    write(run, 1, "n2", line(2, 1, "two"), line(3, "-", "three"))
+    write(run, 2, "n1", line(9, 0, "nine"))
+    return run
+
+
+def write(run: RunDir, attempt: int, node: str, *lines: str) -> None:
+    path = run.attempt(attempt).log(node)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.writelines(lines)
+
+
+def said(lines) -> list[str]:
+    return [text.rsplit("| ", 1)[-1].strip() for text in lines]
+
+
+def test_all_nodes_and_attempts_are_one_log_by_time(logged) -> None:
+    everything = list(merged(logged, Wanted(attempt=-1), 0))
+    assert said(everything) == ["one", "two", "three", "four", "n1:   of the same", "nine"]
+    assert everything[0].startswith("n1: ")
+    assert said(merged(logged, Wanted(attempt=-1), 2)) == ["n1:   of the same", "nine"]
+    assert said(merged(logged, Wanted(), 0)) == ["nine"], "the newest attempt, unless another is asked for"
+    assert said(merged(logged, Wanted(attempt=1, node="n2"), 0)) == ["two", "three"]
+    assert said(merged(logged, Wanted(attempt=1, rank=1), 0)) == ["two"]
+    assert said(merged(logged, Wanted(attempt=-1, pattern=re.compile("n.ne$|^.*four"), rank=0), 0)) == [
+        "four",
+        "nine",
+    ]
+
+
+def test_a_followed_log_goes_on_into_the_next_attempt_and_doubles_nothing(logged) -> None:
+    written = iter(
+        [
+            lambda: write(logged, 2, "n1", line(11, 0, "eleven"), line(12, 0, "half")[:-3]),
+            lambda: write(logged, 2, "n1", "lf\n"),
+            lambda: (
+                write(logged, 2, "n2", line(13, 1, "thirteen")),
+                write(logged, 3, "n1", line(20, 0, "twenty")),
+            ),
+        ]
+    )
+
+    def wait() -> bool:
+        step = next(written, None)
+        if step is not None:
+            step()
+        return step is not None
+
+    assert said(follow(logged, Wanted(), 20, wait)) == ["nine", "eleven", "half", "thirteen", "twenty"]
+
+
+def test_a_spike_is_seen_in_a_line_of_text(root) -> None:
+    values = [1.0] * 1000
+    values[500] = 9.0
+    bars = sparkline(values)
+    assert len(bars) == 40
+    assert bars.count("█") == 1
+    assert sparkline([]) == ""
+    run = bare_run(root)
+    assert read_trend(run) is None
+    run.metrics_of(1, 1).write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "loss": null}\n{"step": 3, "lo')
+    trend = read_trend(run)
+    assert (trend.first, trend.last, trend.loss) == (1, 2, (2.0,))
+
+
+def test_thousands_of_ranks_are_told_by_where_they_stand() -> None:
+    from rich.console import Console
+
+    ranks = [{"rank": n, "node": f"n{n // 8}", "pid": n, "phase": "forward", "step": 7} for n in range(4096)]
+    ranks[77] = {**ranks[77], "phase": "data", "step": 6}
+    facts = {
+        "run": "r-1",
+        "state": "running",
+        "reason": "",
+        "step": 6,
+        "target_step": 9,
+        "newest_checkpoint": None,
+        "observe_only": False,
+        "save_problem": "",
+        "journal_problems": [],
+        "copies": [],
+        "attempts": [],
+        "ranks": ranks,
+        "alerts": {"sent": 0, "pending": 0, "failed": 0},
+    }
+    console = Console(width=120, file=io.StringIO(), record=True)
+    console.print(run_view(facts, None, "en", None))
+    lines = console.export_text().splitlines()
+    assert len(lines) < 15
+    odd = next(number for number, text in enumerate(lines) if text.startswith("data"))
+    assert lines[odd].split() == ["data", "6", "1", "77"], "the odd one stands first"
+    assert lines[odd + 1].split() == ["forward", "7", "4095", "0-76,", "78-4095"]
+
+
+def test_the_live_picture_shows_the_runs_until_interrupted(root) -> None:
+    bare_run(root, "live-1")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-P", "-m", "ciuic", "status", "--watch", "--root", str(root.path)]
+    process = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "COLUMNS": "160"}
+    )
+    os.close(theirs)
+    shown = b""
+
+    def there() -> bool:
+        nonlocal shown
+        shown += os.read(ours, 4096)
+        return b"live-1" in shown
+
+    wait_for(there, seconds=60, what="the run in the picture")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 0
+    os.close(ours)
