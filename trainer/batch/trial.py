@@ -29,6 +29,7 @@ _WORDS = (
     "bad allocation",
     "bad_alloc",
     "could not create a primitive",
+    "Resource temporarily unavailable",
 )
 
 
