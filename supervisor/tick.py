@@ -27,7 +27,7 @@ from supervisor.adapters.rundir import Observer
 from supervisor.adapters.watcher import Watcher
 from supervisor.book import Book, journal_trouble
 from supervisor.core import actions as do
-from supervisor.core import alerts, copies, notices, recovery, storm
+from supervisor.core import copies, notices, recovery, storm, troubles
 from supervisor.core.case import Case
 from supervisor.core.decide import decide
 from supervisor.core.digest import digests
@@ -358,7 +358,7 @@ class Supervision:
         if active is None:
             return
         try:
-            alert = alerts.broken(active.book.history, what)
+            alert = troubles.broken(active.book.history, what)
             if alert is not None:
                 active.book.append(replace(alert, receivers=addressed(alert, active.config.alerts.receivers)))
         except OvertakenError:

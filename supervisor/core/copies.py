@@ -3,7 +3,7 @@
 from contract.copies.report import Report
 from contract.copies.store import Trouble
 from contract.copies.target import Kind, settings_of, wanted
-from supervisor.core import alerts
+from supervisor.core import troubles
 from supervisor.core.actions import Action
 from supervisor.core.case import Case
 from supervisor.core.observation import Observation
@@ -35,9 +35,9 @@ def tell(case: Case) -> tuple[Action, ...]:
             continue
         limit = 60 * settings_of(case.config, kind).alert_minutes
         if report.behind_since and case.now - report.behind_since >= limit:
-            told += case.tell(alerts.copy_behind(case.history, kind, report, case.now))
-        elif alerts.copy_key(kind, report.was_behind_since) in case.history.open_keys:
-            told += case.tell(alerts.copy_back(case.history, kind, report))
+            told += case.tell(troubles.copy_behind(case.history, kind, report, case.now))
+        elif troubles.copy_key(kind, report.was_behind_since) in case.history.open_keys:
+            told += case.tell(troubles.copy_back(case.history, kind, report))
     return told
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from contract.config import RunConfig
 from contract.history import AttemptHistory, History
 from contract.states import JobState, RunState, VerdictKind
-from supervisor.core import alerts, copies
+from supervisor.core import alerts, copies, troubles
 from supervisor.core.actions import Action, Answer, Go, Prepare, Submit, Tell, Wait
 from supervisor.core.asked import answer_final, refuse_impossible, stop_as_asked
 from supervisor.core.case import Case
@@ -184,23 +184,23 @@ def _unknown(case: Case) -> tuple[Action, ...]:
     if not shown and lasted >= min(_DOUBT_S, limit):
         actions = case.state(RunState.UNKNOWN, case.verdict.reason)
     elif lasted >= limit and (shown or case.config.supervisor.observe_only):
-        actions = case.tell(alerts.unknown(case.history, case.verdict.reason, lasted))
+        actions = case.tell(troubles.unknown(case.history, case.verdict.reason, lasted))
     return (*actions, Wait(until=case.now + limit, reason=f"cannot be observed: {case.verdict.reason}"))
 
 
 def _seen_again(case: Case) -> tuple[Action, ...]:
     """After an alert that nothing could be seen: the all-clear."""
-    told = alerts.unknown_key(case.history) in case.history.open_keys
-    return case.tell(alerts.seen_again(case.history, case.verdict.reason)) if told else ()
+    told = troubles.unknown_key(case.history) in case.history.open_keys
+    return case.tell(troubles.seen_again(case.history, case.verdict.reason)) if told else ()
 
 
 def _saves(case: Case) -> tuple[Action, ...]:
     """Checkpoints that cannot be written while training goes on, and the all-clear."""
     history = case.history
     if history.saves_failing and history.save_failure is not None:
-        return case.tell(alerts.saves_failing(history, history.save_failure))
-    told = history.save_failure is not None and alerts.saves_failing_key(history) in history.open_keys
-    return case.tell(alerts.saves_again(history)) if told else ()
+        return case.tell(troubles.saves_failing(history, history.save_failure))
+    told = history.save_failure is not None and troubles.saves_failing_key(history) in history.open_keys
+    return case.tell(troubles.saves_again(history)) if told else ()
 
 
 def _news(case: Case) -> tuple[Action, ...]:
@@ -214,12 +214,12 @@ def _news(case: Case) -> tuple[Action, ...]:
     if generation is not None and generation.recovered is not None and not known:
         told += case.tell(alerts.recovered(case.history, generation.recovered))
     for notice in case.history.notices.values():
-        told += case.tell(alerts.noticed(case.history, notice))
+        told += case.tell(troubles.noticed(case.history, notice))
         if notice.over is not None:
-            told += case.tell(alerts.notice_over(case.history, notice))
+            told += case.tell(troubles.notice_over(case.history, notice))
     told += _saves(case)
     if case.seen and job.state is JobState.HELD:
-        told += case.tell(alerts.held(case.history, newest.number, job.reason))
+        told += case.tell(troubles.held(case.history, newest.number, job.reason))
     if case.seen and job.state is JobState.UNKNOWN and job.age_s >= case.config.monitor.unknown_alert_s:
-        told += case.tell(alerts.queue_silent(case.history, job.reason, job.age_s))
+        told += case.tell(troubles.queue_silent(case.history, job.reason, job.age_s))
     return told

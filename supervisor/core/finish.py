@@ -1,7 +1,7 @@
 """Ending jobs: politely, then by force, and closing the attempt once the queue is sure."""
 
 from contract.states import JobState, RunState
-from supervisor.core import alerts
+from supervisor.core import troubles
 from supervisor.core.actions import Action, Cancel, CloseAttempt, Wait
 from supervisor.core.case import Case
 
@@ -21,7 +21,7 @@ def end_job(case: Case, reason: str) -> tuple[Action, ...]:
         return (Cancel(attempt=attempt.number, reason=reason),)
     waited = case.now - attempt.cancelled_at
     for after_s, key in ((STUCK_S, "stuck"), (FORCE_S, "forced")):
-        told = case.tell(alerts.will_not_end(case.history, attempt.number, key, waited))
+        told = case.tell(troubles.will_not_end(case.history, attempt.number, key, waited))
         if waited >= after_s and told:
             forced = Cancel(
                 attempt=attempt.number, reason=f"{reason}; still there after {waited:.0f} s", force=True
@@ -37,7 +37,7 @@ def ending(case: Case, since: float) -> tuple[Action, ...]:
     waited = case.now - since
     told: tuple[Action, ...] = ()
     if waited >= STUCK_S:
-        told = case.tell(alerts.will_not_end(case.history, attempt.number, "stuck", waited))
+        told = case.tell(troubles.will_not_end(case.history, attempt.number, "stuck", waited))
     return (*told, Wait(until=case.now + case.config.supervisor.queue_s, reason="the job is ending"))
 
 

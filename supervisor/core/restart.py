@@ -2,7 +2,7 @@
 
 from contract.events import Judged
 from contract.states import JobState, RunState, VerdictKind
-from supervisor.core import alerts, storm
+from supervisor.core import alerts, storm, troubles
 from supervisor.core.actions import Action, Prepare, Submit, Wait
 from supervisor.core.blame import suspects
 from supervisor.core.budget import Stop, backoff, jittered, restart_at
@@ -29,7 +29,7 @@ def submit_again(case: Case) -> tuple[Action, ...]:
     tries, failed_at = newest.submit_failures, newest.submit_failed_at
     told: tuple[Action, ...] = ()
     if tries >= _TELL_SUBMIT_AFTER:
-        told = case.tell(alerts.cannot_submit(case.history, newest.number, tries, newest.submit_failure))
+        told = case.tell(troubles.cannot_submit(case.history, newest.number, tries, newest.submit_failure))
     policy = case.config.supervisor
     wait = backoff(tries, max(_SUBMIT_FIRST_S, policy.backoff_s), policy.backoff_max_s)
     wait = jittered(wait, f"{case.history.run} {newest.number} submission {tries}")
@@ -88,7 +88,7 @@ def _leave(case: Case, failure: Judged) -> tuple[Action, ...]:
         case JobState.UNKNOWN | JobState.GONE:
             told: tuple[Action, ...] = ()
             if since >= case.config.monitor.unknown_alert_s:
-                told = case.tell(alerts.queue_silent(case.history, case.observation.job.reason, since))
+                told = case.tell(troubles.queue_silent(case.history, case.observation.job.reason, since))
             return (
                 *told,
                 Wait(until=case.now + case.config.supervisor.queue_s, reason="the queue does not say"),

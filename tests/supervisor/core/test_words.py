@@ -9,7 +9,7 @@ import pytest
 from contract import events as ev
 from contract.history import History, fold
 from contract.states import Cause, JobState, Phase, RunState, VerdictKind
-from supervisor.core import alerts
+from supervisor.core import alerts, troubles
 from supervisor.core.actions import Tell
 from supervisor.core.budget import Stop
 from supervisor.core.causes import End, explain, normalised
@@ -91,9 +91,9 @@ def test_every_failure_has_a_sentence_in_both_languages_and_fits(verdict: str, c
 
 
 def test_broken_supervision_is_told_once() -> None:
-    found = alerts.broken(history(), "OSError: x")
+    found = troubles.broken(history(), "OSError: x")
     assert found is not None
-    assert alerts.broken(history(found), "OSError: x") is None
+    assert troubles.broken(history(found), "OSError: x") is None
 
 
 def test_the_time_lost_is_told_after_recovery() -> None:
@@ -314,7 +314,7 @@ def test_people_are_told_of_an_episode_of_failed_saves_and_of_its_end() -> None:
     observation = seen()
     past = history(ev.CheckpointSeen(step=6, attempt=1, generation=1), NOT_SAVED)
     (key,) = told(past, observation)
-    alert = alerts.saves_failing(past, NOT_SAVED)
+    alert = troubles.saves_failing(past, NOT_SAVED)
     assert key == alert.key
     assert "磁盘已满" in alert.text["zh"]
     assert "最近的有效检查点在第 6 步" in alert.text["zh"]
@@ -324,9 +324,9 @@ def test_people_are_told_of_an_episode_of_failed_saves_and_of_its_end() -> None:
     assert told(fold(events(alert, more, at=9_500.0), past), observation) == [], "one message an episode"
     over = fold(events(alert, ev.CheckpointSeen(step=15, attempt=1, generation=1), at=9_500.0), past)
     (clear,) = told(over, observation)
-    assert alerts.saves_again(over).key == clear
-    assert "15" in alerts.saves_again(over).text["zh"]
-    over = fold(events(alerts.saves_again(over), at=9_600.0), over)
+    assert troubles.saves_again(over).key == clear
+    assert "15" in troubles.saves_again(over).text["zh"]
+    over = fold(events(troubles.saves_again(over), at=9_600.0), over)
     assert told(over, observation) == []
     anew = fold(events(replace(NOT_SAVED, step=18, reason="other"), at=9_700.0), over)
     assert told(anew, observation), "a new episode is told again"
