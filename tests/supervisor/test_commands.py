@@ -73,6 +73,7 @@ def test_resume_on_another_number_of_ranks(place) -> None:
     run = place.submit("--step-time", "0.05", steps=5000)
     wait_for_step(run, 5)
     place.supervise()
+    wait_for(lambda: bodies(run, ev.SupervisorStarted), what="the supervisor")
     assert place.ciuic("pause", run.run_id).returncode == 0
     wrong = place.ciuic("resume", run.run_id, "--set", "job.node=1")
     assert wrong.returncode == 78

@@ -74,6 +74,7 @@ def test_a_router_that_collapses_stays_balanced_with_the_update(bench):
 def test_biases_are_the_same_on_all_ranks_and_after_a_resume(bench, stage):
     run = bench(
         **TEXT,
+        run={"steps": 7},  # an odd number of equal steps up and down does not end at nought
         model={"router_bias_speed": 0.01, "balance_loss_weight": 0.01},
         deepspeed={"zero_stage": stage},
     )
@@ -85,9 +86,9 @@ def test_biases_are_the_same_on_all_ranks_and_after_a_resume(bench, stage):
     for row in run.steps(2):
         for key in ("loss", "grad_norm", "balance_loss", "router_violation", "router_starved"):
             assert row[key] == whole[row["step"]][key], (key, row)
-    assert [row["step"] for row in run.steps(2)] == [4, 5, 6, 7, 8]
+    assert [row["step"] for row in run.steps(2)] == [4, 5, 6, 7]
     wanted = biases(run, 1, 0)
-    assert all(bias.abs().max() > 0.01 for bias in wanted.values())
+    assert all(bias.abs().max() > 0.005 for bias in wanted.values()), wanted
     for generation, rank in ((1, 1), (2, 0), (2, 1)):
         for name, bias in biases(run, generation, rank).items():
             assert torch.equal(bias, wanted[name]), (generation, rank, name)
