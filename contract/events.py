@@ -243,6 +243,14 @@ class RequestDone(Body):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HotSet(Body):
+    """Settings that hold from now on, over restarts and on top of run.toml (contract/hot.py)."""
+
+    values: Mapping[str, Any]
+    by: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class AlertQueued(Body):
     """Into the outbox. `key` folds duplicates until recovery; `text` maps language → message.
 
@@ -331,6 +339,7 @@ KINDS: Mapping[str, type[Body]] = {
     "settings-changed": SettingsChanged,
     "request-taken": RequestTaken,
     "request-done": RequestDone,
+    "hot-set": HotSet,
     "alert-queued": AlertQueued,
     "alert-tried": AlertTried,
     "alert-delivered": AlertDelivered,

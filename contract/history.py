@@ -132,6 +132,7 @@ class History:
     skip_windows: tuple[tuple[int, int], ...] = ()
     changed_for: str = ""  # the newest request whose settings are in run.toml
     requests: Mapping[str, ev.RequestTaken] = field(default_factory=dict)  # taken, not done
+    hot: Mapping[str, Any] = field(default_factory=dict)  # set while running, on top of run.toml
     outbox: Mapping[str, AlertState] = field(default_factory=dict)  # not delivered yet; see box_key
     open_keys: frozenset[str] = frozenset()  # alerts said since the last recovery
     incident_keys: frozenset[str] = (
@@ -400,6 +401,11 @@ def box_key(receiver: str, alert: str) -> str:
     return f"{receiver}/{alert}" if receiver else alert
 
 
+def _hot_set(history: History, body: ev.HotSet, at: float) -> History:
+    del at
+    return replace(history, hot={**history.hot, **body.values})
+
+
 def _alert_queued(history: History, body: ev.AlertQueued, at: float) -> History:
     outbox = dict(history.outbox)
     for receiver in body.receivers:
@@ -518,6 +524,7 @@ _RULES: Mapping[type[ev.Body], Callable[[History, Any, float], History]] = Mappi
         ev.SettingsChanged: _settings_changed,
         ev.RequestTaken: _request_taken,
         ev.RequestDone: _request_done,
+        ev.HotSet: _hot_set,
         ev.AlertQueued: _alert_queued,
         ev.AlertTried: _alert_tried,
         ev.AlertDelivered: _alert_delivered,

@@ -17,6 +17,7 @@ class RequestKind(StrEnum):
     RESUME = "resume"
     CANCEL = "cancel"
     DUMP = "dump"
+    SET = "set"
     ACK = "ack"
     SILENCE = "silence"
     UNKNOWN = "unknown"
@@ -29,7 +30,7 @@ class RequestKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One wish of a person. `by` is the user's name, for the journal. `args` of a resume: `set`, what to change."""
+    """One wish of a person. `by` is the user's name, for the journal. `args` of a resume or set: `set`, what to change."""
 
     id: str
     kind: RequestKind

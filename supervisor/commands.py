@@ -33,6 +33,7 @@ def mount(app: typer.Typer) -> None:
     app.command("pause")(commands_operate.pause)
     app.command("resume")(commands_operate.resume)
     app.command("cancel")(commands_operate.cancel)
+    app.command("set")(commands_operate.set_hot)
     app.command("dump")(commands_operate.dump)
     app.command("ack")(commands_operate.ack)
     app.command("silence")(commands_operate.silence)

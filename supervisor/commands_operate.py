@@ -50,6 +50,23 @@ def dump(run: Name, root: Where = None, wait: Patience = DUMP_WAIT_S) -> None:
     _ask(run, "dump", root, wait)
 
 
+def set_hot(
+    run: Name,
+    settings: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="KEY=VALUE…",
+            help="log_level, lr_factor, optimizer.gradient_clipping, batch.max_micro_batch_size, "
+            "batch.max_accumulation_steps, or checkpoint=now.",
+        ),
+    ],
+    root: Where = None,
+    wait: Patience = DUMP_WAIT_S,
+) -> None:
+    """Change a setting while the run trains: all ranks take it over before the same step. It holds over restarts."""
+    _ask(run, "set", root, wait, settings)
+
+
 def ack(run: Name, root: Where = None, wait: Patience = WAIT_S) -> None:
     """Say that you know of the current incident: it is not told again until it is over."""
     _ask(run, "ack", root, wait)
@@ -91,6 +108,7 @@ def _ask(
 ) -> None:
     from contract.config import ConfigError, read_resolved
     from contract.config.amend import amended
+    from contract.hot import checked
     from contract.requests import RequestKind
     from supervisor.choose import NoSuchRunError, find_run, root_of
     from supervisor.operate import ask
@@ -99,7 +117,9 @@ def _ask(
     try:
         found = find_run(place, name)
         say = partial(typer.echo, err=True)
-        if settings:  # a typing error is told here and now
+        if settings and kind == "set":  # a typing error is told here and now
+            checked(settings, read_resolved(found.config))
+        elif settings:
             _, changes = amended(read_resolved(found.config), settings, source=found.run_id)
             for item in changes:
                 say(f"{found.run_id}: {item}")

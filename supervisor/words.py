@@ -101,6 +101,7 @@ TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "Submit": ("submit an attempt", "提交作业"),
         "Prepare": ("restart in place", "原地重启"),
         "Go": ("start the workers", "启动 worker"),
+        "PassOn": ("pass on what was set", "下发设置"),
         "TakeEvidence": ("keep where the workers stand", "保存现场证据"),
         "SaveAndLeave": ("save and leave", "保存并离开"),
         "Cancel": ("end the job", "结束作业"),

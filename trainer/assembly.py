@@ -26,6 +26,7 @@ from trainer.engine import build_engine, deepspeed_config
 from trainer.evaluate import Evaluation
 from trainer.groups import groups_of
 from trainer.guard import Guard
+from trainer.hot import HotSettings
 from trainer.levers import check_levers, thrifty
 from trainer.loop import Training
 from trainer.metrics import Metrics
@@ -102,6 +103,7 @@ def assemble(
             too_large_before(worker.run, length=config.batch.sequence_length) if worker.leads else 0
         )
     )
+    orders = Orders(page)
     training = Training(
         config=config,
         ranks=ranks,
@@ -122,7 +124,10 @@ def assemble(
         ),
         page=page,
         stop=stop,
-        orders=Orders(page),
+        orders=orders,
+        hot=HotSettings(
+            config=config, ranks=ranks, engine=engine, watch=watch, control=control, orders=orders
+        ),
     )
     return training, progress
 

@@ -108,7 +108,8 @@ def build_engine(
     plain = settings["zero_optimization"]["stage"] == 0
     if plain:
         settings = settings | {"gradient_clipping": 0.0}
-        guard_plain_step(optimizer, wanted.gradient_clipping, watch)
+        watch.clipping = wanted.gradient_clipping
+        guard_plain_step(optimizer, watch)
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
     clear_padding(engine)
     if config.numerics.spike_factor and not plain:

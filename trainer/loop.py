@@ -18,6 +18,7 @@ from trainer.engine import lower_scale
 from trainer.errors import NoMemoryError, TrainerError
 from trainer.evaluate import Evaluation
 from trainer.guard import Guard, where
+from trainer.hot import HotSettings
 from trainer.metrics import Metrics
 from trainer.norms import Watch, weights_are_finite
 from trainer.orders import Orders
@@ -48,6 +49,7 @@ class Training:
     page: WorkerPage
     stop: StopFlag
     orders: Orders
+    hot: HotSettings
 
     def train(self, progress: Progress) -> ExitCode:
         """Train from `progress` to the run's target, or until all ranks agree to save and leave."""
@@ -58,6 +60,7 @@ class Training:
             raise
 
     def _train(self, progress: Progress) -> ExitCode:
+        self.hot.take_over(progress.step)
         clock = clock_for(self.ranks.device, wanted=self.control.adaptive)
         while not self.finished(progress):
             started = time.perf_counter()
@@ -85,6 +88,8 @@ class Training:
             last = agreed.stop or self.finished(progress)
             if last or agreed.save or agreed.due or self.cadence.due_at(progress.step):
                 self.save(progress, agreed, loss=outcome.loss, last=last)
+            if agreed.news:
+                self.hot.take_over(progress.step)
             if agreed.stop and not self.finished(progress):
                 return ExitCode.SAVED
         return ExitCode.FINISHED
@@ -101,7 +106,7 @@ class Training:
             self.page.mark(step=progress.step, phase=Phase.DATA)
             window = self.batches.window(progress.position, plan)
             tokens = progress.tokens + plan.global_batch * self.config.batch.sequence_length
-            rates = self.rates.write(self.engine, tokens, self.control.rate_factor())
+            rates = self.rates.write(self.engine, tokens, self.control.rate_factor() * self.hot.rate_factor)
             try:
                 outcome = take_step(
                     self.engine,
@@ -115,6 +120,7 @@ class Training:
                         save=ordered,
                         due=due,
                         redo=self.control.adaptive,
+                        news=self.hot.wanted(),
                     ),
                 )
             except NoMemoryError as error:

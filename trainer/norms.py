@@ -22,12 +22,14 @@ class Watch:
     """What is looked at around an update.
 
     `limit` gives the largest norm of the coming step's gradient; `spike` is the norm that went beyond it (0: none did).
-    `sound` is false when this rank's weights are not finite after the step that `last` names.
+    `sound` is false when this rank's weights are not finite after the step that `last` names. `clipping` is the largest norm that
+    a gradient is scaled down to, 0 for none (without ZeRO; ZeRO's optimizers keep their own).
     """
 
     limit: Callable[[], float] = lambda: math.inf
     spike: float = 0.0
     sound: bool = True
+    clipping: float = 0.0
     last: str = ""
 
     def passes(self, norm: float) -> bool:
@@ -36,7 +38,7 @@ class Watch:
         return math.isfinite(norm) and not self.spike
 
 
-def guard_plain_step(optimizer: torch.optim.Optimizer, clipping: float, watch: Watch) -> None:
+def guard_plain_step(optimizer: torch.optim.Optimizer, watch: Watch) -> None:
     """Do without ZeRO what ZeRO's optimizers do: norm, clipping, and no update by a gradient that is not finite.
 
     Gradients are reduced by then, so every rank computes the same and comes to the same end.
@@ -45,7 +47,7 @@ def guard_plain_step(optimizer: torch.optim.Optimizer, clipping: float, watch: W
 
     def step(_optimizer: Any, _closure: Any = None) -> None:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        norm = torch.nn.utils.clip_grad_norm_(parameters, clipping or float("inf"))
+        norm = torch.nn.utils.clip_grad_norm_(parameters, watch.clipping or float("inf"))
         # DeepSpeed reads both there.
         optimizer._global_grad_norm = norm  # noqa: SLF001
         optimizer.overflow = not watch.passes(float(norm))

@@ -1,6 +1,8 @@
-"""One-off orders that reach rank 0 through its page."""
+"""What reaches rank 0 through its page: one-off orders, and settings that change while the run trains."""
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 from contract.page import WorkerPage
 
@@ -14,17 +16,29 @@ class Orders:
         self._page = page
         self._sequence = 0
         self._done: set[str] = set()
+        self._hot: Mapping[str, Any] = {}
+        self._save = False
 
     def checkpoint_wanted(self) -> bool:
-        """Whether a new order to save now has come since the last call. One load when nothing has changed."""
+        """Whether an order to save now has come since the last call. One load when nothing has come."""
+        self._look()
+        wanted, self._save = self._save, False
+        return wanted
+
+    def hot(self) -> Mapping[str, Any]:
+        """The settings that were changed while the run trains, as this rank has heard of them."""
+        self._look()
+        return self._hot
+
+    def _look(self) -> None:
         if self._page.orders_sequence() == self._sequence:
-            return False
-        self._sequence, orders = self._page.orders()
-        wanted = False
-        for order in orders.get("orders", []):
+            return
+        self._sequence, found = self._page.orders()
+        hot = found.get("hot")
+        self._hot = hot if isinstance(hot, dict) else {}
+        for order in found.get("orders", []):
             identity, kind = str(order.get("id", "")), order.get("kind")
             if kind == "checkpoint" and identity not in self._done:
                 self._done.add(identity)
                 log.info("order %s: checkpoint now", identity)
-                wanted = True
-        return wanted
+                self._save = True

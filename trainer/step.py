@@ -30,7 +30,7 @@ class Wishes:
 
     `stop`: save and leave. `save`: an order to save now. `due`: the rhythm of saves asks for one. `saving`: a save is
     still being written. `stuck`: and its writing does not move any more. `redo`: the caller can cut the window into
-    smaller portions and try again, should a rank run out of memory.
+    smaller portions and try again, should a rank run out of memory. `news`: rank 0 has settings for all.
     """
 
     stop: bool = False
@@ -39,6 +39,7 @@ class Wishes:
     saving: bool = False
     stuck: bool = False
     redo: bool = False
+    news: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

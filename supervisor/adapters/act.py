@@ -59,6 +59,8 @@ class Hands:
                 self._write_down(action)
             case do.Reconfigure():
                 self.config = reconfigure(self.book, action.request, self.say) or self.config
+            case do.PassOn():
+                self._pass_on(action)
             case do.Wait():
                 pass
             case _:
@@ -272,6 +274,13 @@ class Hands:
         if action.kind is OrderKind.EVIDENCE:
             self._ask_the_scheduler(action.attempt, current.generation)
 
+    def _pass_on(self, action: do.PassOn) -> None:
+        current = read_control(self.book.run)
+        if current is None or current.attempt != action.attempt:
+            return
+        self.say(f"passes on to rank 0: {action.kind or 'settings'} ({action.reason})")
+        self._write(current, *([Order(id=action.order, kind=action.kind)] if action.order else []))
+
     def _ask_the_scheduler(self, attempt: int, generation: int) -> None:
         """What Slurm says of the nodes of a failure, kept beside the agents' evidence. Nobody waits for it."""
         known = self._attempt(attempt)
@@ -320,7 +329,7 @@ class Hands:
             min_step=self.history.min_step,
             max_step=self.history.max_step,
             skip_windows=self.history.skip_windows,
-            hot=current.hot if current else {},
+            hot=dict(self.history.hot),
             orders=_with(current.orders if current and current.attempt == control.attempt else (), orders),
         )
         if current != wanted:

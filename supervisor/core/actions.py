@@ -89,6 +89,16 @@ class SetBounds:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PassOn:
+    """Bring control.json up to what was set while running, with this one-off order for rank 0 if there is one."""
+
+    attempt: int
+    reason: str
+    order: str = ""
+    kind: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reconfigure:
     """Replace run.toml as the request asks, or answer it with what is wrong. No attempt may be alive."""
 
@@ -137,6 +147,7 @@ Action = (
     | Cancel
     | CloseAttempt
     | SetBounds
+    | PassOn
     | Reconfigure
     | SetState
     | Answer

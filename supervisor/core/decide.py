@@ -18,6 +18,7 @@ from supervisor.core.case import Case
 from supervisor.core.digest import digests
 from supervisor.core.finish import clean_up, close
 from supervisor.core.heard import heard
+from supervisor.core.hot import set_as_asked
 from supervisor.core.keeping import dump_as_asked, order_for
 from supervisor.core.observation import Observation
 from supervisor.core.restart import answer_failure, submit_again, submit_next
@@ -56,7 +57,7 @@ def _plan(case: Case) -> tuple[Action, ...]:
     over = _over(case)
     if over is not None:
         return over
-    answers = (*refuse_impossible(case), *dump_as_asked(case))
+    answers = (*refuse_impossible(case), *dump_as_asked(case), *set_as_asked(case))
     stopping = stop_as_asked(case)
     if stopping is not None:
         return (*answers, *stopping)

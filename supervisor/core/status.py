@@ -38,6 +38,7 @@ def status(history: History, observation: Observation, verdict: Verdict, now: fl
             {"step": newest.step, "path": newest.path, "valid": True} if newest is not None else None
         ),
         "copies": [_copy(kind, report, now) for kind, report in observation.copies.items()],
+        "hot": dict(history.hot),
         "alerts": {
             "sent": history.alerts_sent,
             "pending": len(history.outbox),

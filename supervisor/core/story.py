@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from contract import events as ev
+from contract.hot import told
 from supervisor.core import failure_words
 from supervisor.core.phrases import CAUSES, STATES, word
 from supervisor.core.reasons import chinese, failures_in_chinese
@@ -216,6 +217,14 @@ def _done(body: ev.RequestDone, language: str) -> str:
     )
 
 
+def _set(body: ev.HotSet, language: str) -> str:
+    return _say(
+        language,
+        f"{body.by} 在训练中设置 {told(body.values)}",
+        f"{body.by or 'somebody'} set while it trains: {told(body.values)}",
+    )
+
+
 def _told(body: ev.AlertQueued, language: str) -> str:
     title = body.title.get(language) or body.key
     return _say(language, f"通知（{body.severity}）：{title}", f"told ({body.severity}): {title}")
@@ -269,6 +278,7 @@ _TELLERS: Mapping[type[ev.Body], Teller] = MappingProxyType(
         ev.SettingsChanged: _changed,
         ev.RequestTaken: _asked,
         ev.RequestDone: _done,
+        ev.HotSet: _set,
         ev.AlertQueued: _told,
         ev.AlertFailed: _untold,
         ev.AlertsAcknowledged: _known,

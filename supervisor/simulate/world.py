@@ -243,7 +243,7 @@ class World:
             case do.SetState() | do.Tell() | do.CloseAttempt():
                 self.counts.gave_up += isinstance(action, do.SetState) and action.state is RunState.FAILED
                 self.pilot.record(action, self.now)
-            case do.Go() | do.SaveAndLeave() | do.Answer() | do.SetBounds() | do.Reconfigure():
+            case do.Go() | do.SaveAndLeave() | do.Answer() | do.SetBounds() | do.Reconfigure() | do.PassOn():
                 raise AssertionError(f"nobody asked for {action}")
             case _:
                 assert_never(action)

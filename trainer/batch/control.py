@@ -63,6 +63,12 @@ class BatchControl:
         mine = replace(mine, sample_s=forward_s / self.plan.samples[self._ranks.rank])
         self._settle(after_step(self._state, self._gathered(mine), self._wanted))
 
+    def bound(self, *, micro_batch: int, accumulation: int) -> None:
+        """Plan no larger than this from now on; 0 for the micro-batch: only memory decides."""
+        self._wanted = self._wanted.model_copy(
+            update={"max_micro_batch_size": micro_batch, "max_accumulation_steps": accumulation}
+        )
+
     def out_of_memory(self, error: NoMemoryError) -> None:
         """Plan the same samples in smaller portions.
 

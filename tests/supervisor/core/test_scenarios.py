@@ -44,6 +44,8 @@ def one_line(action: do.Action) -> str:  # noqa: PLR0911, PLR0912 - one line an 
             return f"go {action.attempt}.{action.generation} at {action.master}:{action.port}"
         case do.TakeEvidence():
             return f"evidence {action.order}"
+        case do.PassOn():
+            return f"pass on {action.order or action.reason}"
         case do.SetBounds():
             jumped = "".join(f" without {start}-{end}" for start, end in action.skip_windows)
             return f"bounds {action.min_step}..{action.max_step}{jumped}"

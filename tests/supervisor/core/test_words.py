@@ -355,6 +355,7 @@ def test_status_has_the_promised_keys() -> None:
         "ranks",
         "newest_checkpoint",
         "copies",
+        "hot",
         "alerts",
         "ettr",
         "journal_problems",

@@ -568,6 +568,13 @@ class World:
                 order = Order(id=action.order, kind=action.kind)
                 self.control = replace(self.control, orders=(*self.control.orders, order))
                 self._effect()
+            case do.PassOn():
+                assert self.control is not None
+                orders = (Order(id=action.order, kind=action.kind),) if action.order else ()
+                self.control = replace(
+                    self.control, hot=dict(self.history.hot), orders=(*self.control.orders, *orders)
+                )
+                self._effect()
             case do.Reconfigure():
                 self.append(
                     ev.SettingsChanged(

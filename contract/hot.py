@@ -1,0 +1,98 @@
+"""What can change while a run trains: the safe settings, taken over by all ranks at one step boundary.
+
+The journal keeps them (`HotSet`), control.json and the page of rank 0 carry them. They hold over restarts, on top of
+run.toml, until they are set again.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from contract.config import RunConfig
+
+
+class Hot(StrEnum):
+    """The settings. Those with a section stand in for the one of the same name in run.toml."""
+
+    LOG_LEVEL = "log_level"
+    LR_FACTOR = "lr_factor"
+    CLIPPING = "optimizer.gradient_clipping"
+    MAX_MICRO_BATCH = "batch.max_micro_batch_size"
+    MAX_ACCUMULATION = "batch.max_accumulation_steps"
+
+
+CHECKPOINT = "checkpoint"  # not a setting: `checkpoint=now` is carried out once
+LEVELS = ("debug", "info", "warning", "error")
+_MOST_LR = 10.0
+
+
+def checked(words: Sequence[str], config: RunConfig) -> tuple[dict[str, Any], bool]:
+    """(settings with their values, whether a checkpoint is wanted now) of these `key=value`.
+
+    Raises:
+        ValueError: one of them cannot be changed while the run trains, and why.
+    """
+    values: dict[str, Any] = {}
+    save = False
+    for word in words:
+        key, separator, text = (part.strip() for part in word.partition("="))
+        if not separator:
+            raise ValueError(f"{word!r}: write it as key=value")
+        if key == CHECKPOINT:
+            if text != "now":
+                raise ValueError(f"{word}: only checkpoint=now")
+            save = True
+        else:
+            values[key] = _value(key, text, config)
+    if not values and not save:
+        raise ValueError(f"nothing to set; {_possible()}")
+    return values, save
+
+
+def _value(key: str, text: str, config: RunConfig) -> Any:
+    try:
+        known = Hot(key)
+    except ValueError:
+        raise ValueError(
+            f"{key} does not change while the run trains ({_possible()}); "
+            f"between two jobs: ciuic pause RUN, then ciuic resume RUN --set {key}=VALUE"
+        ) from None
+    match known:
+        case Hot.LOG_LEVEL:
+            if text not in LEVELS:
+                raise ValueError(f"{key}={text}: one of {', '.join(LEVELS)}")
+            return text
+        case Hot.LR_FACTOR:
+            return _number(key, text, least=0.0, most=_MOST_LR)
+        case Hot.CLIPPING:
+            return _number(key, text, least=0.0, most=1e9)
+        case Hot.MAX_MICRO_BATCH | Hot.MAX_ACCUMULATION:
+            return _bound(known, text, config)
+
+
+def _bound(key: Hot, text: str, config: RunConfig) -> int:
+    if config.batch.adaptive == "off":
+        raise ValueError(f'{key}: nobody changes the batch of this run (batch.adaptive = "off")')
+    least = config.batch.micro_batch_size if key is Hot.MAX_MICRO_BATCH else 1
+    if not text.isdecimal() or (int(text) < least and not (key is Hot.MAX_MICRO_BATCH and int(text) == 0)):
+        raise ValueError(f"{key}={text}: a whole number of at least {least}")
+    return int(text)
+
+
+def _number(key: str, text: str, *, least: float, most: float) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{key}={text}: not a number") from None
+    if not least <= value <= most:
+        raise ValueError(f"{key}={text}: from {least:g} to {most:g}")
+    return value
+
+
+def _possible() -> str:
+    return f"possible are {', '.join(Hot)} and checkpoint=now"
+
+
+def told(values: Mapping[str, Any]) -> str:
+    """The settings in one line."""
+    return ", ".join(f"{key}={value}" for key, value in sorted(values.items()))

@@ -1,0 +1,52 @@
+"""Settings that change while the run trains: rank 0 hears of them, all ranks take them over before the same step."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from contract.config import RunConfig
+from contract.hot import Hot, told
+from trainer.batch.control import BatchControl
+from trainer.distributed import Ranks
+from trainer.engine import restore_clipping
+from trainer.norms import Watch
+from trainer.orders import Orders
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class HotSettings:
+    """Those in force on this rank; the same on all. `rate_factor` multiplies every learning rate."""
+
+    config: RunConfig
+    ranks: Ranks
+    engine: Any
+    watch: Watch
+    control: BatchControl
+    orders: Orders
+    rate_factor: float = 1.0
+    _now: Mapping[str, Any] = field(default_factory=dict)
+
+    def wanted(self) -> bool:
+        """Whether this rank has heard of others than those in force. Only rank 0 ever does."""
+        return self.orders.hot() != self._now
+
+    def take_over(self, step: int) -> None:
+        """Bring rank 0's to all ranks, for the steps after this one. All ranks call it at the same boundary."""
+        found: Mapping[str, Any] = self.ranks.from_leader(dict(self.orders.hot()))
+        if found == self._now:
+            return
+        self._now = found
+        self.rate_factor = float(found.get(Hot.LR_FACTOR, 1.0))
+        clipping = float(found.get(Hot.CLIPPING, self.config.optimizer.gradient_clipping))
+        self.watch.clipping = clipping
+        restore_clipping(self.engine, clipping)
+        self.control.bound(
+            micro_batch=int(found.get(Hot.MAX_MICRO_BATCH, self.config.batch.max_micro_batch_size)),
+            accumulation=int(found.get(Hot.MAX_ACCUMULATION, self.config.batch.max_accumulation_steps)),
+        )
+        if Hot.LOG_LEVEL in found:
+            logging.getLogger().setLevel(str(found[Hot.LOG_LEVEL]).upper())
+        log.info("from step %d on: %s", step + 1, told(found))
