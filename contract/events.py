@@ -215,7 +215,11 @@ class BoundsSet(Body):
 
 @dataclass(frozen=True, kw_only=True)
 class SettingsChanged(Body):
-    """run.toml was replaced between two attempts, as `request` asked: `changes` in words, the whole as a digest."""
+    """run.toml was replaced between two attempts, as `request` asked: `changes` in words, the whole as a digest.
+
+    `hot_dropped`: keys set while the run trained that hold no longer, because the request names them: the newest word
+    counts.
+    """
 
     request: str
     by: str
@@ -223,6 +227,7 @@ class SettingsChanged(Body):
     config_digest: str
     target_steps: int
     target_tokens: int
+    hot_dropped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

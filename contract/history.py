@@ -382,7 +382,11 @@ def _bounds_set(history: History, body: ev.BoundsSet, at: float) -> History:
 def _settings_changed(history: History, body: ev.SettingsChanged, at: float) -> History:
     del at
     return replace(
-        history, changed_for=body.request, target_steps=body.target_steps, target_tokens=body.target_tokens
+        history,
+        changed_for=body.request,
+        target_steps=body.target_steps,
+        target_tokens=body.target_tokens,
+        hot={key: value for key, value in history.hot.items() if key not in body.hot_dropped},
     )
 
 

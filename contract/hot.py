@@ -1,7 +1,8 @@
 """What can change while a run trains: the safe settings, taken over by all ranks at one step boundary.
 
-The journal keeps them (`HotSet`), control.json and the page of rank 0 carry them. They hold over restarts, on top of
-run.toml, until they are set again.
+The journal keeps them (`HotSet`), control.json and the page of rank 0 carry them. They hold over restarts, pauses and
+resumes, on top of run.toml, until they are set again or until `ciuic resume RUN --set` names the same key: the newest
+word counts.
 """
 
 from collections.abc import Mapping, Sequence

@@ -42,6 +42,7 @@ from slurm.agent.reporter import Reporter, first_beat
 from slurm.agent.staging import Staging
 
 _GAP_S = 5.0  # between two turns of the loop: longer than any of its own work takes
+_ORDERS_ON_PAGE = 6  # the newest: all that control.json keeps do not fit rank 0's page
 _TURN_S = 0.1  # the longest sleep: pages are looked at, and signs of life taken, so often
 
 
@@ -308,7 +309,7 @@ class Agent:
             for order in control.orders
             if order.kind not in OrderKind.looks()
             and self._handed.setdefault(order.id, self._started) == self._started
-        ]
+        ][-_ORDERS_ON_PAGE:]
         wanted = (self._started, {"hot": dict(control.hot), "orders": orders})
         if wanted == self._on_page or not (orders or control.hot):
             return

@@ -27,6 +27,8 @@ def reconfigure(book: Book, request: Request, say: Callable[[str], None]) -> Run
     text = dump(config)
     files.replace_file(book.run.config, text.encode())
     told = tuple(str(item) for item in changes)
+    named = {item.partition("=")[0].strip() for item in request.settings}
+    dropped = tuple(sorted(named & set(book.history.hot)))
     say(f"settings changed by {request.by}: {'; '.join(told) or 'nothing'}")
     book.append(
         ev.SettingsChanged(
@@ -36,6 +38,7 @@ def reconfigure(book: Book, request: Request, say: Callable[[str], None]) -> Run
             config_digest=digest(text),
             target_steps=config.run.steps,
             target_tokens=config.run.tokens,
+            hot_dropped=dropped,
         )
     )
     return config

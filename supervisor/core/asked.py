@@ -149,6 +149,11 @@ def _not_possible(case: Case, request: Request) -> Answer:
             outcome, ok = "the run goes on", True  # the answer to a resume that was cut off in the middle
         case RequestKind.RESUME:
             outcome, ok = f"the run is {state}; only paused, failed or cancelled runs are resumed", False
+        case RequestKind.SET if state.final and state is not RunState.COMPLETED:
+            outcome, ok = (
+                f"the run is {state}: say it with the resume, ciuic resume RUN --set KEY=VALUE",
+                False,
+            )
         case _:
             outcome, ok = f"the run is {state}: there is nothing to {request.kind}", False
     return Answer(request=request, outcome=outcome, ok=ok)

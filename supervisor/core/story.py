@@ -199,8 +199,12 @@ def _bounds(body: ev.BoundsSet, language: str) -> str:
 
 
 def _changed(body: ev.SettingsChanged, language: str) -> str:
+    keys = ", ".join(body.hot_dropped)
     return _say(
-        language, f"配置已改：{'；'.join(body.changes)}", f"settings changed: {'; '.join(body.changes)}"
+        language,
+        f"配置已改：{'；'.join(body.changes) or '无'}" + (f"；训练中设置的 {keys} 不再生效" if keys else ""),
+        f"settings changed: {'; '.join(body.changes) or 'none'}"
+        + (f"; what was set of {keys} while it trained holds no longer" if keys else ""),
     )
 
 

@@ -74,17 +74,24 @@ def test_resume_on_another_number_of_ranks(place) -> None:
     wait_for_step(run, 5)
     place.supervise()
     wait_for(lambda: bodies(run, ev.SupervisorStarted), what="the supervisor")
+    hot = place.ciuic("set", run.run_id, "optimizer.gradient_clipping=0.1", "log_level=debug")
+    assert hot.returncode == 0, hot.stderr
     assert place.ciuic("pause", run.run_id).returncode == 0
     wrong = place.ciuic("resume", run.run_id, "--set", "job.node=1")
     assert wrong.returncode == 78
     assert 'did you mean "nodes"' in wrong.stderr
+    paused = place.ciuic("set", run.run_id, "lr_factor=0.5")
+    assert paused.returncode == 1
+    assert "ciuic resume RUN --set" in paused.stdout
     last = history(run).newest_checkpoint.step + 20
     settings = ("--set", "job.ranks_per_node=1", "--set", f"run.steps={last}")
+    settings += ("--set", "optimizer.gradient_clipping=1.0")  # what run.toml says anyway
     done = place.ciuic("resume", run.run_id, *settings)
     assert done.returncode == 0, done.stderr
     [changed] = bodies(run, ev.SettingsChanged)
     assert changed.changes == ("job.ranks_per_node: 2 → 1", f"run.steps: 5000 → {last}")
     assert history(run).target_steps == last
+    assert history(run).hot == {"log_level": "debug"}, "the newest word counts"
     wait_for_state(run, "completed")
     assert {step: row["loss"] for step, row in merged(run).items()} == expected_losses(last)
     assert set(workers(run, attempt=2)) == {0}

@@ -142,6 +142,22 @@ def test_a_tighter_limit_for_the_embedding_is_the_same_however_zero_divides(benc
     assert losses("none", 2, 0.0) != pytest.approx(plain, rel=1e-5)
 
 
+@pytest.mark.train
+@pytest.mark.parametrize("stage", [0, 3])
+def test_a_clipping_limit_that_is_set_while_it_trains_counts_like_one_of_the_configuration(bench, stage):
+    def losses(name, limit, hot):
+        sections = settings("fp32", stage)
+        run = bench(name, **sections, optimizer={"gradient_clipping": limit}, run={"steps": 5})
+        generation = run.start()
+        generation.pages[0].give_orders({"hot": hot, "orders": []})
+        assert generation.codes() == [0, 0], generation.text()
+        return run.losses()
+
+    tight = losses("configured", 0.01, {})
+    assert losses("set", 1.0, {"optimizer.gradient_clipping": 0.01}) == tight
+    assert losses("lifted", 0.01, {"optimizer.gradient_clipping": 0.0}) != tight
+
+
 NAN = Fault(kind=FaultKind.NOT_FINITE, text="the loss is not finite")
 SCALED = Fault(kind=FaultKind.SCALING, text="the gradient is not finite with loss scale 65536")
 SPIKED = Fault(kind=FaultKind.SPIKE, text="a spike")

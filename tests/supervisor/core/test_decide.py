@@ -484,6 +484,37 @@ def test_resume_with_settings_changes_them_first_and_only_while_nothing_runs() -
     assert "pause it first" in only(running, do.Answer).outcome
 
 
+def set_request(*words: str) -> Request:
+    return Request(id="7", kind=RequestKind.SET, by="li", args={"set": list(words)})
+
+
+def test_what_is_set_while_it_trains_is_journalled_before_control_json_follows() -> None:
+    asked = seen(requests=(set_request("lr_factor=0.5", "checkpoint=now"),))
+    passed, answer = act(history(), asked)
+    assert (passed.kind, passed.order) == ("checkpoint", "7")
+    assert answer.events == (ev.HotSet(values={"lr_factor": 0.5}, by="li"),)
+    assert answer.outcome == "lr_factor=0.5 from the next step boundary on; a checkpoint after the next step"
+    killed_between = act(history(*answer.events), seen())
+    assert names(killed_between) == ["PassOn"]
+    refused = only(act(history(), seen(requests=(set_request("model.layers=3"),))), do.Answer)
+    assert not refused.ok
+    assert "ciuic resume RUN --set model.layers=VALUE" in refused.outcome
+
+
+def test_a_resume_that_names_a_key_drops_what_was_set_of_it_and_keeps_the_rest() -> None:
+    hot = {"optimizer.gradient_clipping": 0.1, "lr_factor": 0.5}
+    changed = ev.SettingsChanged(
+        request="1",
+        by="li",
+        changes=("x",),
+        config_digest="",
+        target_steps=9,
+        target_tokens=0,
+        hot_dropped=("optimizer.gradient_clipping",),
+    )
+    assert history(ev.HotSet(values=hot, by="li"), changed).hot == {"lr_factor": 0.5}
+
+
 def test_resume_waits_until_the_old_job_is_gone() -> None:
     past = history(failure(cause="config"), ev.StateChanged(state="failed", reason="x"))
     asked = seen(requests=(Request(id="1", kind=RequestKind.RESUME, by="li"),))
