@@ -16,6 +16,8 @@ from typing import Any
 from contract.states import AgentPhase, Phase
 
 SIZE = 8192
+UNFIT = "unfit"
+"""In a beat's health: `why` its node was left out before it trained."""
 _MAGIC = b"CIUICBT1"
 _HEADER = len(_MAGIC) + 16  # magic, 8 hex digits of length, 8 of CRC-32
 _PHASES = {phase.word: phase for phase in Phase}

@@ -196,6 +196,15 @@ class SaveFailed(Body):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NodeLeftOut(Body):
+    """An agent left before it trained, because its node is not fit: preflight, comparison with others, network."""
+
+    attempt: int
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class StateChanged(Body):
     """The run's state as people see it; final ones stop the supervisor's work on it."""
 
@@ -339,6 +348,7 @@ KINDS: Mapping[str, type[Body]] = {
     "recovered": Recovered,
     "checkpoint-seen": CheckpointSeen,
     "save-failed": SaveFailed,
+    "node-left-out": NodeLeftOut,
     "state-changed": StateChanged,
     "bounds-set": BoundsSet,
     "settings-changed": SettingsChanged,

@@ -11,6 +11,7 @@ from contract.states import RunState
 _KEPT_ALERTS = 200  # for each receiver
 _KEPT_TRIES = 100
 _KEPT_DUMPS = 20
+_KEPT_LEFT_OUT = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +128,7 @@ class History:
     save_failure: ev.SaveFailed | None = None  # the newest, also when it is over
     saves_failing: bool = False  # no checkpoint has been seen since
     saves_failing_since: float = 0.0  # since when, or when the last such time began
+    left_out: tuple[tuple[float, ev.NodeLeftOut], ...] = ()  # when, and which: the newest
     min_step: int = 0
     max_step: int = -1
     skip_windows: tuple[tuple[int, int], ...] = ()
@@ -351,6 +353,10 @@ def _save_failed(history: History, body: ev.SaveFailed, at: float) -> History:
     return replace(history, save_failure=body, saves_failing=True, saves_failing_since=since)
 
 
+def _left_out(history: History, body: ev.NodeLeftOut, at: float) -> History:
+    return replace(history, left_out=(*history.left_out, (at, body))[-_KEPT_LEFT_OUT:])
+
+
 def _is_past(saved: ev.CheckpointSeen, failure: ev.Judged) -> bool:
     """Whether this checkpoint proves that the run has got beyond the failure.
 
@@ -523,6 +529,7 @@ _RULES: Mapping[type[ev.Body], Callable[[History, Any, float], History]] = Mappi
         ev.Recovered: _recovered,
         ev.CheckpointSeen: _checkpoint_seen,
         ev.SaveFailed: _save_failed,
+        ev.NodeLeftOut: _left_out,
         ev.StateChanged: _state_changed,
         ev.BoundsSet: _bounds_set,
         ev.SettingsChanged: _settings_changed,

@@ -72,6 +72,16 @@ class AttemptDir:
     def exits(self) -> Path:
         return self.path / "exits"
 
+    @property
+    def comparison(self) -> Path:
+        """Which nodes compare themselves before generation 1, and where they meet. Agents only."""
+        return self.path / "comparison.json"
+
+    @property
+    def compared(self) -> Path:
+        """What came of it."""
+        return self.path / "compared.json"
+
     def go(self, generation: int) -> Path:
         return self.path / f"go-g{generation:04d}.json"
 

@@ -42,7 +42,14 @@ class NoMemoryError(RuntimeError):
 
 
 class RendezvousError(TrainerError):
-    """The ranks did not find each other; the message names the one that is to blame. Not raised by all of them."""
+    """The ranks did not find each other; the message names the one that is to blame. Not raised by all of them.
+
+    `missing`: ranks that did not come, where rank 0 knows that.
+    """
+
+    def __init__(self, text: str, missing: tuple[int, ...] = ()) -> None:
+        super().__init__(text)
+        self.missing = missing
 
 
 class SaveError(TrainerError):

@@ -75,7 +75,8 @@ def _call_the_roll(store: Any, worker: Worker, patience_s: float) -> None:
             names = ", ".join(str(rank) for rank in sorted(missing)[:16])
             raise RendezvousError(
                 f"rank {names} did not come to {worker.master_address}:{worker.master_port} within "
-                f"{patience_s:.0f} s; {worker.world_size - len(missing)} of {worker.world_size} are there"
+                f"{patience_s:.0f} s; {worker.world_size - len(missing)} of {worker.world_size} are there",
+                tuple(sorted(missing)),
             )
         if missing:
             time.sleep(_POLL_S)

@@ -97,6 +97,10 @@ class Node(Section):
     preflight: bool = True
     """Look at each node before it trains (GPUs, strangers on them, memory, disks, the run directory, the clock); a node
     that is not fit leaves, with the reason."""
+    compare_s: Annotated[float, Field(ge=0, le=600)] = 0.0
+    """Before an attempt's first start each node is paired with two others (all-gather, matrix product); one that is
+    slow, loses packets or computes wrongly leaves, with the reason. The most seconds that this may take (60 is enough;
+    usually it takes about 15, most of it for torch's imports); 0: not done. On Slurm, from three nodes on, spares included."""
     stage: str = ""
     """Directory on the node's own disk, for example `/nvme` or `$TMPDIR`: the data set is copied there while training
     runs, once a node, and read from there as far as it is there and right. "" copies nothing."""

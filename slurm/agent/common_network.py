@@ -1,24 +1,26 @@
 """One network for all members: what each publishes in its beat, what agent 0 makes of it, what each does then."""
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from slurm.agent.network import Link
 from slurm.node.addresses import read_addresses
-from slurm.node.agree import agree
+from slurm.node.agree import Agreement, agree
 from slurm.node.choose import Choice, choose
 from slurm.node.links import Candidate, Tier
+from slurm.node.machine import Network
 from slurm.node.sysfs import read_machine
 
 _PUBLISHED = 6  # a beat is small, and the best come first
+_RIVALS = 3
 
 
-def facts(link: Link) -> dict[str, Any]:
-    """For the beat: what this node could take. Empty where there is nothing to choose."""
-    if link.fixed or not link.usable:
+def facts(link: Link, sinks: Mapping[str, int]) -> dict[str, Any]:
+    """For the beat: what this node could take, and the ports (by address) at which it takes a probe's bytes."""
+    if not link.usable:
         return {}
     return {
         item.name: {
@@ -27,20 +29,27 @@ def facts(link: Link) -> dict[str, Any]:
             "rate": item.rate,
             "default": item.default,
             "under": sorted(item.under),
+            "sinks": {str(ip.ip): sinks[str(ip.ip)] for ip in item.addresses if str(ip.ip) in sinks},
         }
         for item in link.usable[:_PUBLISHED]
     }
 
 
+def addresses(link: Link) -> list[str]:
+    """Where a probe may want to reach this node: none when there is one network only, and nothing to tell apart."""
+    found = [item.addresses[0] for item in link.usable[:_PUBLISHED]]
+    return [str(ip.ip) for ip in found] if len({ip.network for ip in found}) > 1 else []
+
+
 def _choice(published: Mapping[str, Any]) -> Choice:
     usable = []
     for name, its in published.items():
-        addresses = tuple(ipaddress.ip_interface(text) for text in its["addresses"])
+        found = tuple(ipaddress.ip_interface(text) for text in its["addresses"])
         usable.append(
             Candidate(
                 name=name,
-                address=addresses[0],
-                addresses=addresses,
+                address=found[0],
+                addresses=found,
                 tier=Tier(its["tier"]),
                 rate=its["rate"],
                 default=its["default"],
@@ -50,18 +59,39 @@ def _choice(published: Mapping[str, Any]) -> Choice:
     return Choice(usable=tuple(usable))
 
 
-def agreed(link: Link, node: str, published: Mapping[str, Mapping[str, Any]]) -> tuple[Link, str]:
-    """Agent 0's way into the network that all members have in common, and the sentence about it.
+def agreement(published: Mapping[str, Mapping[str, Any]]) -> Agreement | None:
+    """What the members, by what each says in its beat, have in common; None where one of them says nothing."""
+    if len(published) < 2 or not all(published.values()):
+        return None
+    return agree({name: _choice(its) for name, its in published.items()})
 
-    `published`: what each member says in its beat. What somebody has set on this node is obeyed.
+
+def rivals(found: Agreement, link: Link) -> tuple[Network, ...]:
+    """The networks that a probe has to tell apart, the one agreed on first; () when there is nothing to tell.
+
+    Where somebody has set the interface, only to say whether another one is faster.
     """
-    if link.fixed or not link.usable or not all(published.values()):
-        return link, ""
-    found = agree({name: _choice(its) for name, its in published.items()})
-    if found.network is None:
-        return link, found.reason
-    way = found.ways[node]
-    return _over(link, way.interface, way.address), found.reason
+    if found.network is None or not found.rivals:
+        return ()
+    candidates = (found.network, *found.rivals[:_RIVALS])
+    return candidates if not link.fixed or network_of(link, candidates) is not None else ()
+
+
+def network_of(link: Link, candidates: Sequence[Network]) -> Network | None:
+    """The one of these that the link is in."""
+    here = ipaddress.ip_address(link.address)
+    return next((network for network in candidates if here in network), None)
+
+
+def over(link: Link, network: Network) -> Link:
+    """This node's way into a network that it is on. What somebody has set on this node is obeyed."""
+    if link.fixed:
+        return link
+    for item in link.usable:
+        mine = next((ip for ip in item.addresses if ip.ip in network), None)
+        if mine is not None:
+            return _over(link, item.name, str(mine.ip))
+    return link
 
 
 def towards(link: Link, master: str) -> tuple[Link, str]:

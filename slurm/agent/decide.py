@@ -1,7 +1,7 @@
 """What an agent does next. Pure: everything that it rests on is in the situation, the time included."""
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import assert_never
@@ -28,7 +28,10 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """What the agent knows at one moment. `codes`: exits of own workers; `alive`: own workers that run."""
+    """What the agent knows at one moment. `codes`: exits of own workers; `alive`: own workers that run.
+
+    `compares`: the nodes are to be compared before generation 1, and it is not over; `misfits`: who must not train.
+    """
 
     node: str
     index: int
@@ -46,6 +49,8 @@ class Situation:
     terminated: bool = False
     hopeless: bool = False
     unfit: str = ""
+    compares: bool = False
+    misfits: Collection[str] = ()
     ready_s: float = 0.0
     since_done_s: float = 0.0
     unattended_s: float = 0.0
@@ -106,6 +111,13 @@ class Elect:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Compare:
+    """Agent 0 calls these nodes, itself first, to be compared."""
+
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Start:
     """Start our workers."""
 
@@ -125,7 +137,7 @@ class Leave:
     why: str
 
 
-Action = Wait | Prepare | Elect | Start | Save | Leave
+Action = Wait | Prepare | Compare | Elect | Start | Save | Leave
 
 
 def decide(now: Situation) -> Action:
@@ -190,7 +202,10 @@ def _elect(now: Situation) -> Action:
     ready = [
         node
         for node, beat in now.peers.items()
-        if beat.ready_for == 1 and beat.port and beat.done_code is None and node != now.node
+        if beat.ready_for == 1
+        and beat.port
+        and beat.done_code is None
+        and node not in {now.node, *now.misfits}
     ]
     if now.index != 0 and not _stands_in(now, ready):
         return Wait()
@@ -198,7 +213,10 @@ def _elect(now: Situation) -> Action:
         return Wait()
     if len(ready) + 1 < now.nodes + now.spares and now.ready_s < SPARES_GRACE_S:
         return Wait()
-    return Elect(members=(now.node, *sorted(ready, key=by_number)[: now.nodes - 1]))
+    others = sorted(ready, key=by_number)
+    if now.compares:
+        return Compare(nodes=(now.node, *others))
+    return Elect(members=(now.node, *others[: now.nodes - 1]))
 
 
 def _stands_in(now: Situation, ready: list[str]) -> bool:

@@ -83,21 +83,25 @@ class Placement:
         return self.node_rank * self.local_world + self.local_rank
 
 
+def network_variables(base: Mapping[str, str], link: Link) -> dict[str, str]:
+    """What NCCL and Gloo are told of the chosen network; a variable that somebody has set stays."""
+    interfaces = {
+        "GLOO_SOCKET_IFNAME": link.interface,
+        "NCCL_SOCKET_IFNAME": link.nccl or link.interface,
+        "NCCL_IB_HCA": link.hcas,
+    }
+    return {name: value for name, value in interfaces.items() if value and name not in base}
+
+
 def worker_environment(
     base: Mapping[str, str], place: Placement, control: Control | None, link: Link
 ) -> dict[str, str]:
     """The variables of one worker in one generation: set after the fork, before any communicator."""
     bounds = (control.min_step, control.max_step) if control else (0, -1)
     windows = [list(window) for window in control.skip_windows] if control else []
-    interfaces = {
-        "GLOO_SOCKET_IFNAME": link.interface,
-        "NCCL_SOCKET_IFNAME": link.nccl or link.interface,
-        "NCCL_IB_HCA": link.hcas,
-    }
-    chosen = {name: value for name, value in interfaces.items() if value and name not in base}
     return {
         **base,
-        **chosen,
+        **network_variables(base, link),
         "RANK": str(place.rank),
         "WORLD_SIZE": str(place.nodes * place.local_world),
         "LOCAL_RANK": str(place.local_rank),

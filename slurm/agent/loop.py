@@ -8,15 +8,16 @@ import time
 from collections.abc import Sequence
 from typing import Any, assert_never
 
+from contract.beat import UNFIT
 from contract.config import RunConfig
 from contract.control import Go, OrderKind, create_go
 from contract.exits import WorkerExit, write_exits
 from contract.layout import RunDir
 from contract.states import AgentPhase
-from slurm.agent.common_network import agreed, facts, gone, towards
 from slurm.agent.crew import Crew, program_of
 from slurm.agent.decide import (
     Action,
+    Compare,
     Elect,
     Leave,
     Prepare,
@@ -33,7 +34,8 @@ from slurm.agent.evidence import Evidence, Place
 from slurm.agent.identity import Identity
 from slurm.agent.launch import Launch, start_workers
 from slurm.agent.measuring import Measuring
-from slurm.agent.network import choose_link, hold_port
+from slurm.agent.meeting import Meeting
+from slurm.agent.network import choose_link
 from slurm.agent.news import News
 from slurm.agent.output import NodeLog
 from slurm.agent.pages import make_page_directory, remove_pages
@@ -66,8 +68,7 @@ class Agent:
         self._handed: dict[str, int] = {}  # order → generation in which rank 0 got it
         self._on_page: tuple[int, Any] = (0, None)
         self._save_signal = self._terminated = self._unrecorded = False
-        self._listener: socket.socket | None = None
-        self._link = choose_link(
+        link = choose_link(
             local=me.local,
             wanted=config.node.interface,
             environment={**os.environ, **config.job.environment},
@@ -94,10 +95,13 @@ class Agent:
                 environment=self._crew.environment,
             )
         )
-        if self._link.reason:
-            self._log.add(self._generation, None, f"network: {self._link.reason}")
-        if self._link.note:
-            self._tell(self._link.note)
+        self._meeting = Meeting(
+            place, config, me, self._crew.environment, link, tell=self._tell, note=self._note
+        )
+        if link.reason:
+            self._note(f"network: {link.reason}")
+        if link.note:
+            self._tell(link.note)
         remove_pages(run, me.node)
 
     def work(self) -> int:
@@ -115,6 +119,8 @@ class Agent:
                 return self._left(self._leaving)
             self._measuring.look(now)
             self._preflight.look(now)
+            if self._stage is Stage.READY:
+                self._meeting.look(now, self._news.peers)
             self._staging.look(now)
             self._report(now)
             self._log.flush()
@@ -178,12 +184,19 @@ class Agent:
             save_signal=self._save_signal,
             terminated=self._terminated,
             hopeless=crew.hopeless,
-            unfit=self._preflight.unfit or self._cut_off,
+            unfit=self._unfit,
+            compares=not self._meeting.comparison.over,
+            misfits=self._meeting.comparison.bad,
             ready_s=now - self._stage_at,
             since_done_s=0.0 if self._first_done_at is None else now - self._first_done_at,
             unattended_s=now - max(self._busy_at, news.supervisor_moved_at),
             orphan_s=self.config.supervisor.orphan_s,
         )
+
+    @property
+    def _unfit(self) -> str:
+        """Why this node must not train, "" when nothing is known against it."""
+        return self._preflight.unfit or self._cut_off or self._meeting.comparison.unfit
 
     # -- act -------------------------------------------------------------------------------------------------
 
@@ -210,6 +223,8 @@ class Agent:
                 self._done = done
             case Prepare(generation=generation):
                 self._prepare(generation, now)
+            case Compare(nodes=nodes):
+                self._meeting.compare(nodes, self._news.peers)
             case Elect(members=members):
                 self._elect(members)
             case Start(go=go):
@@ -228,7 +243,8 @@ class Agent:
         self._tell(f"generation {generation} is to be prepared")
         self._generation = generation
         self._done = self._first_done_at = None
-        self._close_listener()
+        self._meeting.let_go()
+        self._meeting.end()
         self._crew.end()
         self._enter(Stage.CLEARING, now)
 
@@ -241,41 +257,25 @@ class Agent:
             self._unrecorded = False
             remove_pages(self.run, self.me.node)
         if self._crew.ready and self._preflight.over:
-            self._listener = hold_port(self._link)
+            self._meeting.hold()
             self._enter(Stage.READY, now)
 
     def _elect(self, members: tuple[str, ...]) -> None:
-        assert self._listener is not None
-        self._meet_on_one_network(members)
-        port = self._listener.getsockname()[1]
-        go = Go(attempt=self.attempt, generation=1, members=members, master=self._link.address, port=port)
+        if not self._meeting.agree(members, self._news.peers):
+            return  # a probe is on its way; the next turn comes to the same action
+        master, port = self._meeting.link.address, self._meeting.port
+        go = Go(attempt=self.attempt, generation=1, members=members, master=master, port=port)
         if create_go(self.run, go):
             self._tell(f"generation 1 starts on {', '.join(members)}")
             self._news.go = go
 
-    def _meet_on_one_network(self, members: tuple[str, ...]) -> None:
-        peers = {node: beat.health.get("network", {}) for node, beat in self._news.peers.items()}
-        mine = {self.me.node: facts(self._link)}
-        published = {node: (peers | mine).get(node, {}) for node in members}
-        link, why = agreed(self._link, self.me.node, published)
-        if why:
-            self._log.add(self._generation, None, f"network: {why}")
-        if link.address != self._link.address:
-            self._close_listener()
-            self._listener = hold_port(link)
-        self._link = link
-
     def _start(self, go: Go, now: float) -> None:
         if not self._crew.ready:  # the warm process died while it waited
             return
-        link, odd = towards(self._link, go.master)
-        self._cut_off = gone(link)
+        self._cut_off = self._meeting.start(go.master)
         if self._cut_off:
             return  # the next turn leaves, with this as the reason
-        if odd:
-            self._tell(odd)
-        self._link = link
-        if go.members[0] == self.me.node and not self._holds(go):
+        if go.members[0] == self.me.node and self._meeting.port != go.port:
             if self._misled < self._generation:
                 self._misled = self._generation
                 self._tell(f"ordered to lead at {go.master}:{go.port}, which is not held here; not starting")
@@ -289,14 +289,10 @@ class Agent:
             node=self.me.node,
             ranks_per_node=self.config.job.ranks_per_node,
             pages=make_page_directory(self.run, self.attempt, self._generation),
-            link=self._link,
+            link=self._meeting.link,
             log=self._log,
         )
-        start_workers(self._crew, launch, self._listener, now)
-        self._listener = None
-
-    def _holds(self, go: Go) -> bool:
-        return self._listener is not None and self._listener.getsockname()[1] == go.port
+        start_workers(self._crew, launch, self._meeting.hand_over(), now)
 
     def _hand_over_orders(self) -> None:
         """Hot changes and one-off orders, through the page of rank 0 if it is here."""
@@ -343,10 +339,15 @@ class Agent:
             self._unrecorded = False
 
     def _report(self, now: float) -> None:
-        port = 0 if self._listener is None else self._listener.getsockname()[1]
-        network = {} if self._stage is Stage.STARTED else facts(self._link)  # workers need the beat's room
+        network = (
+            {} if self._stage is Stage.STARTED else self._meeting.facts()
+        )  # workers need the beat's room
         if network or "network" in self._reporter.beat.health:
             self._reporter.health("network", network)
+        if self._meeting.comparison.began and self._stage is Stage.READY:
+            self._reporter.health("comparison", {"began": True})
+        if self._unfit and self._leaving is not None:
+            self._reporter.health(UNFIT, {"why": self._unfit[:300]})
         if self._preflight.health:
             self._reporter.health("preflight", self._preflight.health)
         if self._staging.health:
@@ -355,8 +356,8 @@ class Agent:
             phase=self._phase(),
             generation=self._generation,
             ready_for=self._generation if self._stage is Stage.READY else 0,
-            address=self._link.address,
-            port=port,
+            address=self._meeting.link.address,
+            port=self._meeting.port,
             done=self._done,
         )
         if self._reporter.wait_s(now) <= 0:
@@ -381,7 +382,8 @@ class Agent:
     def _left(self, leave: Leave) -> int:
         """The last words: they stay in the beat for whoever waits for us."""
         self._done = leave.code
-        self._close_listener()
+        self._meeting.let_go()
+        self._meeting.end()
         self._measuring.end()
         self._staging.end()
         self._preflight.end()
@@ -394,18 +396,16 @@ class Agent:
         return leave.code
 
     def _tell(self, text: str) -> None:
-        self._log.add(self._generation, None, text)
+        self._note(text)
         self._reporter.note(text)
+
+    def _note(self, text: str) -> None:
+        self._log.add(self._generation, None, text)
 
     # -- the loop's small parts --------------------------------------------------------------------------------
 
     def _enter(self, stage: Stage, now: float) -> None:
         self._stage, self._stage_at = stage, now
-
-    def _close_listener(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
 
     def _catch_signals(self) -> socket.socket:
         """Signals become flags and a byte on the socket returned."""

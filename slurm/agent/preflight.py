@@ -1,19 +1,16 @@
 """The agent's end of the preflight: starts the checks, takes in the result, and does not wait for ever."""
 
-import contextlib
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from contract.config import RunConfig
+from slurm.agent.child import Child
 from slurm.agent.identity import Identity
 
 LIMIT_S = 90.0
-_LAST_S = 0.1
 
 
 class Preflight:
@@ -31,8 +28,8 @@ class Preflight:
         self.unfit = ""
         self.health: dict[str, Any] = {}
         self._tell = tell
-        self._begun_at: float | None = None
-        self._child: subprocess.Popen[bytes] | None = None
+        self._begun_at = 0.0
+        self._child: Child | None = None
         self._said = b""
         # Local "nodes" share this machine's GPUs with each other: what runs there is no stranger's.
         gpus = 0 if me.local else config.job.gpus_per_node
@@ -44,26 +41,16 @@ class Preflight:
         """Start the checks, or see whether they are done."""
         if self.over:
             return
-        if self._child is None or self._begun_at is None:
+        if self._child is None:
             self._begun_at = now
-            self._child = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-            assert self._child.stdout is not None
-            os.set_blocking(self._child.stdout.fileno(), False)
+            self._child = Child(self._command)
             return
-        assert self._child.stdout is not None
-        try:
-            data = os.read(self._child.stdout.fileno(), 65536)
-        except BlockingIOError:
-            if now - self._begun_at > LIMIT_S:
-                self._result(
-                    problems=[
-                        f"the checks did not end within {LIMIT_S:.0f} s: a driver or the run directory does not answer"
-                    ]
-                )
-            return
-        self._said += data
-        if not data:
+        self._said = b"".join([self._said, *self._child.lines()])
+        if self._child.ended:
             self._ended()
+        elif now - self._begun_at > LIMIT_S:
+            late = f"the checks did not end within {LIMIT_S:.0f} s: a driver or the run directory does not answer"
+            self._result(problems=[late])
 
     def _ended(self) -> None:
         try:
@@ -83,11 +70,7 @@ class Preflight:
         self.end()
 
     def end(self) -> None:
-        """Leave the checks to themselves; in an uninterruptible call they do not even die."""
+        """Leave the checks to themselves."""
         if self._child is not None:
-            self._child.kill()
-            assert self._child.stdout is not None
-            self._child.stdout.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._child.wait(_LAST_S)
+            self._child.end()
             self._child = None

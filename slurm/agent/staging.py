@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from contract import staged
 from contract.config import RunConfig
 from contract.layout import RunDir
+from slurm.agent.child import Child
 
 _AGAIN_S = 30.0
 
@@ -24,9 +24,8 @@ class Staging:
         self._tell = tell
         self.stage: Path | None = None
         self.health: dict[str, Any] = {}
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self._started_at = float("-inf")
-        self._rest = b""
         self._said = ""
         try:
             self.stage = staged.directory(config.node.stage, environment)
@@ -43,23 +42,12 @@ class Staging:
         if self._child is None:
             if now - self._started_at >= _AGAIN_S:
                 self._started_at = now
-                self._child = subprocess.Popen(
-                    self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
-                )
-                assert self._child.stdout is not None
-                os.set_blocking(self._child.stdout.fileno(), False)
+                self._child = Child(self._command)
             return
-        assert self._child.stdout is not None
-        try:
-            data = os.read(self._child.stdout.fileno(), 65536)
-        except BlockingIOError:
-            return
-        if not data:
-            self._lost()
-            return
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
+        for line in self._child.lines():
             self._hear(json.loads(line))
+        if self._child.ended:
+            self._lost()
 
     def _hear(self, said: dict[str, Any]) -> None:
         self.health = said
@@ -84,8 +72,5 @@ class Staging:
     def end(self) -> None:
         """Nobody reads from here any more. What is there stays for the next attempt."""
         if self._child is not None:
-            self._child.kill()
-            self._child.wait()
-            assert self._child.stdout is not None
-            self._child.stdout.close()
+            self._child.end()
             self._child = None

@@ -48,7 +48,7 @@ def agree(nodes: Mapping[str, Choice]) -> Agreement:
     rivals = tuple(
         other
         for other in ranked[1:]
-        if _weight(on[other]) == _weight(on[best])
+        if _alike(on[other], on[best])
         and any(on[other][name].under != way.under for name, way in on[best].items())
     )
     text = f"{best}: all {len(nodes)} nodes are on it, the slowest at {_slowest(on[best]) / 1000:g} Gb/s"
@@ -97,6 +97,13 @@ def _slowest(members: Mapping[str, Candidate]) -> int:
 
 def _weight(members: Mapping[str, Candidate]) -> tuple[int, int]:
     return max(item.tier for item in members.values()), -_slowest(members)
+
+
+def _alike(one: Mapping[str, Candidate], other: Mapping[str, Candidate]) -> bool:
+    """Whether the advertised rates do not tell one from the other: the same, or some unknown."""
+    known = all(item.rate for members in (one, other) for item in members.values())
+    (tier, rate), (its_tier, its_rate) = _weight(one), _weight(other)
+    return tier == its_tier and (rate == its_rate or not known)
 
 
 def _order(network: Network, members: Mapping[str, Candidate]) -> tuple[object, ...]:

@@ -5,7 +5,7 @@ of bad pairs is explained by as few nodes as possible. A single bad pair blames 
 """
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,10 +29,14 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """`bad`: node → why. `doubtful`: pairs of which it is not known which of the two, or the way between."""
+    """`bad`: node → why. `doubtful`: pairs of which it is not known which of the two, or the way between.
+
+    `absent`: sentences about nodes that did not come, for no fault that is known.
+    """
 
     bad: Mapping[str, str] = field(default_factory=dict)
     doubtful: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    absent: tuple[str, ...] = ()
 
 
 def read(everybody: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[Pair], list[float]]:
@@ -83,6 +87,16 @@ def judge(nodes: Sequence[str], pairs: Sequence[Pair], products: Sequence[float]
         for one, other in unclear:
             doubtful[nodes[one], nodes[other]] = what
     return Findings(bad=bad, doubtful=doubtful)
+
+
+def judge_missing(nodes: Sequence[str], missing: Sequence[int], heard: Collection[str]) -> Findings:
+    """Whose network it is when some did not reach the first node; `heard`: those that certainly tried to."""
+    names = [nodes[rank] for rank in missing]
+    tried = [node for node in names if node in heard]
+    absent = tuple(f"{node} did not come, and may not have heard" for node in names if node not in heard)
+    if len(tried) == len(nodes) - 1 > 1:  # not one of them: then it is the first
+        return Findings(bad={nodes[0]: "is reached by no other node"}, absent=absent)
+    return Findings(bad=dict.fromkeys(tried, f"does not reach {nodes[0]}"), absent=absent)
 
 
 def _add(bad: dict[str, str], node: str, what: str) -> None:

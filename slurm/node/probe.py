@@ -8,7 +8,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -32,46 +32,58 @@ class Measured:
 class Sink:
     """Takes bytes from anybody and counts them, in a thread, until it is closed. Sends nothing but the count."""
 
-    def __init__(self, address: str) -> None:
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self._server = socket.create_server((address, 0), family=family, backlog=64)
-        self._server.setblocking(False)
-        self.port: int = self._server.getsockname()[1]
+    def __init__(self, addresses: Iterable[str]) -> None:
+        """Listens from now on. `ports`: where; an address that cannot be listened at is not among them."""
+        self._servers = list[socket.socket]()
+        self.ports = dict[str, int]()
+        for address in addresses:
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            with contextlib.suppress(OSError):
+                server = socket.create_server((address, 0), family=family, backlog=64)
+                server.setblocking(False)
+                self._servers.append(server)
+                self.ports[address] = server.getsockname()[1]
         self._wake, self._waker = socket.socketpair()
         self._thread = threading.Thread(target=self._serve, name="network probe", daemon=True)
+        self._thread.start()
 
     def __enter__(self) -> Self:
-        self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take no more."""
         self._waker.close()
         self._thread.join()
-        self._server.close()
-        self._wake.close()
+        for ours in (*self._servers, self._wake):
+            ours.close()
 
     def _serve(self) -> None:
         counts: dict[socket.socket, int] = {}
         buffer = bytearray(_CHUNK)
         with selectors.DefaultSelector() as ready:
-            ready.register(self._server, selectors.EVENT_READ)
+            for server in self._servers:
+                ready.register(server, selectors.EVENT_READ)
             ready.register(self._wake, selectors.EVENT_READ)
             while True:
                 for key, _ in ready.select():
                     ours = key.fileobj
+                    assert isinstance(ours, socket.socket)
                     if ours is self._wake:
                         for left in counts:
                             left.close()
                         return
-                    if ours is self._server:
+                    if ours in self._servers:
                         with contextlib.suppress(OSError):
-                            connection, _ = self._server.accept()
+                            connection, _ = ours.accept()
                             connection.setblocking(True)
                             counts[connection] = 0
                             ready.register(connection, selectors.EVENT_READ)
-                    elif isinstance(ours, socket.socket):
+                    else:
                         _take(ours, buffer, counts, ready)
 
 

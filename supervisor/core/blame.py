@@ -56,6 +56,9 @@ def suspects(history: History, config: RunConfig, now: float) -> dict[str, Suspe
             and not _victim(failure)
         ):
             counted.setdefault(failure.nodes[0], []).append((at, failure))
+    for at, body in history.left_out:
+        if at >= excluded_since:
+            found[body.node] = Suspect(node=body.node, failures=1, at=at, cause=Cause.LAUNCH)
     size = config.job.nodes + config.job.spare_nodes
     total = sum(len(items) for items in counted.values())
     for node, items in counted.items():

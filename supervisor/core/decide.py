@@ -219,6 +219,10 @@ def _news(case: Case) -> tuple[Action, ...]:
         if notice.over is not None:
             told += case.tell(troubles.notice_over(case.history, notice))
     told += _saves(case)
+    if case.failure is None:  # else its alert says it
+        for _, body in case.history.left_out:
+            if body.attempt == newest.number:
+                told += case.tell(troubles.left_out(case.history, body))
     if case.seen and job.state is JobState.HELD:
         told += case.tell(troubles.held(case.history, newest.number, job.reason))
     if case.seen and job.state is JobState.UNKNOWN and job.age_s >= case.config.monitor.unknown_alert_s:

@@ -1,11 +1,13 @@
 """What a look adds to the journal although nobody decided it: the world has moved."""
 
+from contract.beat import UNFIT
 from contract.events import (
     Body,
     CheckpointSeen,
     GenerationResumed,
     GenerationWent,
     Judged,
+    NodeLeftOut,
     Recovered,
     SaveFailed,
 )
@@ -24,6 +26,7 @@ def news(history: History, observation: Observation) -> tuple[Body, ...]:
         *_resumed(history, observation),
         *_checkpoint(history, observation),
         *_save_failed(history, observation),
+        *_left_out(history, observation),
     )
 
 
@@ -130,6 +133,21 @@ def _save_failed(history: History, observation: Observation) -> tuple[Body, ...]
         return ()
     cause = cause_in(said.save_error)
     return (SaveFailed(attempt=at[0], generation=at[1], step=said.step, cause=cause, reason=said.save_error),)
+
+
+def _left_out(history: History, observation: Observation) -> tuple[Body, ...]:
+    """Nodes whose agents have left because they are not fit, each once an attempt."""
+    if attempt_of(history, observation.attempt) is None:
+        return ()
+    known = {(body.attempt, body.node) for _, body in history.left_out}
+    beats = (seen.beat for seen in observation.nodes if seen.beat is not None)
+    return tuple(
+        NodeLeftOut(attempt=beat.attempt, node=beat.node, reason=str(beat.health[UNFIT]["why"]))
+        for beat in beats
+        if UNFIT in beat.health
+        and beat.attempt == observation.attempt
+        and (beat.attempt, beat.node) not in known
+    )
 
 
 def _generation(history: History, observation: Observation) -> GenerationHistory | None:

@@ -182,6 +182,14 @@ def _not_saved(body: ev.SaveFailed, language: str) -> str:
     )
 
 
+def _left_out(body: ev.NodeLeftOut, language: str) -> str:
+    return _say(
+        language,
+        f"节点 {body.node} 在训练前被排除：{body.reason}",
+        f"{body.node} was left out before it trained: {body.reason}",
+    )
+
+
 def _state(body: ev.StateChanged, language: str) -> str:
     state = word(STATES, body.state, language)
     return _say(language, f"状态：{state}；{body.reason}", f"state {state}: {body.reason}")
@@ -277,6 +285,7 @@ _TELLERS: Mapping[type[ev.Body], Teller] = MappingProxyType(
         ev.Recovered: _recovered,
         ev.CheckpointSeen: _saved,
         ev.SaveFailed: _not_saved,
+        ev.NodeLeftOut: _left_out,
         ev.StateChanged: _state,
         ev.BoundsSet: _bounds,
         ev.SettingsChanged: _changed,

@@ -3,7 +3,7 @@
 from contract.copies.report import Report
 from contract.copies.store import Trouble
 from contract.copies.target import Kind
-from contract.events import AlertQueued, SaveFailed
+from contract.events import AlertQueued, NodeLeftOut, SaveFailed
 from contract.history import History, Notice
 from supervisor.core import failure_words
 from supervisor.core.advice import advice
@@ -138,6 +138,28 @@ def saves_again(history: History) -> AlertQueued:
         lines=(
             [f"第 {step} 步的检查点已写成。"],
             [f"The checkpoint of step {step} is complete."],
+        ),
+    )
+
+
+def left_out(history: History, found: NodeLeftOut) -> AlertQueued:
+    """A node that is not fit, and the run goes on without it."""
+    reason = one_line(found.reason, 500)
+    return alert(
+        history,
+        key=f"left-out:{found.attempt}:{found.node}",
+        place=f"a{found.attempt:04d}-{found.node}",
+        severity="warning",
+        titles=(f"节点 {found.node} 未通过检查", f"{found.node} is not fit"),
+        lines=(
+            [
+                f"训练开始前的检查排除了节点 {found.node}：{reason}",
+                "由其他节点顶替，之后的作业也尽量不用它。建议：请管理员检查该节点。",
+            ],
+            [
+                f"{found.node} was left out before it trained: {reason}",
+                "Another node stands in, and later jobs avoid it. Have the node checked.",
+            ],
         ),
     )
 

@@ -13,6 +13,7 @@ from slurm.agent.decide import (
     SPARES_GRACE_S,
     TERMINATED,
     TOGETHER_S,
+    Compare,
     Elect,
     Leave,
     Prepare,
@@ -89,6 +90,21 @@ TWO_GO = control(ControlPhase.GO, 2, members=("1", "0"), master="h", port=9)
             replace(READY, nodes=2, spares=1, peers=peers(peer("10", ready_for=1), peer("9", ready_for=1))),
             Elect(members=("0", "9")),
         ),
+        # nodes are compared first, spares too; who must not train is not elected
+        (
+            replace(
+                READY, spares=1, compares=True, peers=peers(peer("2", ready_for=1), peer("1", ready_for=1))
+            ),
+            Compare(nodes=("0", "1", "2")),
+        ),
+        (replace(READY, index=1, node="1", compares=True, peers=peers(peer("0", ready_for=1))), Wait()),
+        (
+            replace(
+                READY, misfits={"1": "slow"}, peers=peers(peer("2", ready_for=1), peer("1", ready_for=1))
+            ),
+            Elect(members=("0", "2")),
+        ),
+        (replace(READY, misfits={"1": "slow"}, peers=peers(peer(ready_for=1))), Wait()),
         # starting, standing by
         (replace(READY, go=GO), Start(go=GO)),
         (replace(READY, go=GO, node="5"), Wait()),

@@ -272,11 +272,11 @@ def test_the_kernel_answers():
 
 
 def test_a_probe_over_the_loopback_counts_what_arrived():
-    with Sink("127.0.0.1") as sink:
-        found = throughput("127.0.0.1", "127.0.0.1", sink.port, size=4 << 20)
+    with Sink(["127.0.0.1"]) as sink:
+        found = throughput("127.0.0.1", "127.0.0.1", sink.ports["127.0.0.1"], size=4 << 20)
     assert not found.problem
     assert found.bits_per_s > 0
-    gone = throughput("127.0.0.1", "127.0.0.1", sink.port, size=1 << 20)
+    gone = throughput("127.0.0.1", "127.0.0.1", sink.ports["127.0.0.1"], size=1 << 20)
     assert gone.bits_per_s == 0
     assert "refused" in gone.problem
 

@@ -1,6 +1,5 @@
 """Two network namespaces as nodes with two links each, one of them slow: what is chosen, probed and measured."""
 
-import contextlib
 import json
 import os
 import shutil
@@ -11,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from contract.beat import read_beat
-from contract.control import Control, read_go, write_control
-from contract.states import ControlPhase
-from slurm.create import create_run
+from contract.control import read_go
 from tests.slurm.conftest import config_of, wait_for
+from tests.slurm.node.spaces import agents, ip
 
 pytestmark = [
     pytest.mark.netns,
@@ -27,10 +24,6 @@ NODES = {
     "a": {"fast": ("ib0", "10.77.1.1"), "slow": ("eth0", "10.77.2.1")},
     "b": {"fast": ("net7", "10.77.1.2"), "slow": ("eth0", "10.77.2.2")},
 }
-
-
-def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, timeout=20)
 
 
 def inside(node: str, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -89,8 +82,8 @@ def test_a_tie_that_the_probe_decides(nodes):
         sink = f"""
             import sys
             from slurm.node.probe import Sink
-            with Sink("{NODES["b"][kind][1]}") as sink:
-                print(sink.port, flush=True)
+            with Sink(["{NODES["b"][kind][1]}"]) as sink:
+                print(*sink.ports.values(), flush=True)
                 sys.stdin.read()
         """
         send = f"""
@@ -140,84 +133,17 @@ def test_a_link_that_died_is_named(nodes):
     assert (code, found["NCCL_SOCKET_IFNAME"]) == (0, "=net7")
 
 
-@pytest.mark.train
-@pytest.mark.slow
-def test_an_all_reduce_over_each(nodes):
-    """Gloo over the interface that its variable names: the number that the choice is about."""
-    program = textwrap.dedent("""
-        import os, sys, time, torch, torch.distributed as dist
-        dist.init_process_group("gloo")
-        data = torch.ones(2 << 20)
-        dist.all_reduce(data)
-        start = time.perf_counter()
-        for _ in range(3):
-            dist.all_reduce(data)
-        dist.barrier()
-        print(3 * data.numel() * 4 / (time.perf_counter() - start) / 1e6)
-        dist.destroy_process_group()
-    """)
-    speeds = {}
-    for kind in ("fast", "slow"):
-        workers = []
-        for rank, node in enumerate(NODES):
-            link, _ = NODES[node][kind]
-            environment = os.environ | {
-                "GLOO_SOCKET_IFNAME": link, "MASTER_ADDR": NODES["a"][kind][1], "MASTER_PORT": "29511",
-                "RANK": str(rank), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1",
-            }  # fmt: skip
-            command = ["ip", "netns", "exec", nodes[node], sys.executable, "-P", "-c", program]
-            workers.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
-        outputs = [worker.communicate(timeout=120)[0] for worker in workers]
-        assert [worker.returncode for worker in workers] == [0, 0]
-        speeds[kind] = float(outputs[0].split()[-1])
-    print(f"all-reduce of 8 MB: fast {speeds['fast']:.0f} MB/s, slow {speeds['slow']:.1f} MB/s")
-    assert speeds["fast"] > 2 * speeds["slow"]
-
-
-@contextlib.contextmanager
-def agents(nodes, tmp_path, **job):
-    """Starts agents as Slurm does, in these namespaces, on demand; the stand-in trains."""
-    config = config_of("--step-time", "0.05", run={"steps": 5000}, job={"nodes": 2, **job})
-    run = create_run(config, tmp_path / "runs")
-    for folder in (run.attempt(1).alive, run.attempt(1).beats, run.attempt(1).logs):
-        folder.mkdir(parents=True)
-    write_control(run, Control(attempt=1, generation=1, phase=ControlPhase.PREPARE))
-    children = []
-
-    def start(node):
-        environment = {name: value for name, value in os.environ.items() if "SLURM" not in name} | {
-            "SLURMD_NODENAME": node, "SLURM_PROCID": str("ab".index(node)), "SLURM_JOB_ID": "77",
-        }  # fmt: skip
-        command = [
-            "ip",
-            "netns",
-            "exec",
-            nodes[node],
-            sys.executable,
-            "-P",
-            "-m",
-            "slurm.agent",
-            str(run.path),
-            "1",
-        ]
-        children.append(subprocess.Popen(command, env=environment))
-
-    def beat(node):
-        return read_beat(run.attempt(1).beat(node))
-
-    try:
-        yield run, start, beat
-    finally:
-        for child in children:
-            child.kill()
-            child.wait(30)
+def at_work(nodes, tmp_path, **changes):
+    """Agents on these two nodes, started on demand; the stand-in trains."""
+    config = config_of("--step-time", "0.05", run={"steps": 5000}, **{"job": {"nodes": 2}} | changes)
+    return agents(config, tmp_path, nodes)
 
 
 def test_agents_that_would_each_choose_another_meet_on_one_network(nodes, tmp_path):
     ip(
         "-n", nodes["b"], "route", "replace", "default", "dev", "net7"
     )  # alone it would take this one, and a eth0
-    with agents(nodes, tmp_path) as (run, start, beat):
+    with at_work(nodes, tmp_path) as (run, start, beat):
         for node in "ab":
             start(node)
         go = wait_for(lambda: read_go(run, 1, 1), 60, "the go file")
@@ -234,7 +160,7 @@ def test_agents_that_would_each_choose_another_meet_on_one_network(nodes, tmp_pa
 
 
 def test_a_link_that_dies_between_choice_and_start_is_named(nodes, tmp_path):
-    with agents(nodes, tmp_path) as (_, start, beat):
+    with at_work(nodes, tmp_path) as (_, start, beat):
         start("b")
         wait_for(lambda: beat("b") and beat("b").ready_for == 1 and beat("b").health.get("network"), 60, "b")
         ip("-n", nodes["b"], "addr", "flush", "dev", "eth0")
@@ -243,3 +169,44 @@ def test_a_link_that_dies_between_choice_and_start_is_named(nodes, tmp_path):
         wait_for(lambda: beat("b").done_code == 1, 60, "b to leave")
         said = " ".join(beat("b").notes)
         assert "this node is not fit: network: eth0 (10.77.2.2) was usable when it was chosen" in said
+
+
+ALL_REDUCE = [
+    sys.executable,
+    "-P",
+    "-m",
+    "trainer.measure.collectives",
+    "gloo",
+    "0.5",
+    "all-reduce",
+    "8388608",
+]
+
+
+def all_reduce(nodes, tmp_path, **node):
+    """(MB/s of an all-reduce that these agents start, what node a's log says)."""
+    job = {"nodes": 2, "command": ALL_REDUCE, "warm": False}
+    with at_work(nodes, tmp_path, job=job, node=node) as (run, start, _):
+        for name in "ab":
+            start(name)
+        log = run.attempt(1).log("a")
+
+        def measured():
+            lines = log.read_text().splitlines() if log.exists() else []
+            return next((line[line.index("{") :] for line in lines if '"rows"' in line), None)
+
+        row = json.loads(wait_for(measured, 90, "the measurement"))["rows"][0]
+        return row["algorithm_bytes_per_s"] / 1e6, log.read_text()
+
+
+@pytest.mark.train
+@pytest.mark.slow
+def test_the_probe_takes_the_fast_one_and_the_wrong_explicit_choice_is_obeyed_and_flagged(nodes, tmp_path):
+    """Both advertise the same, both default routes lead over the slow one; what it is about is a real all-reduce."""
+    chosen, said = all_reduce(nodes, tmp_path / "chosen")
+    assert "as fast as 10.77.1.0/24: a probe between two nodes decides: 10.77.1.0/24 is faster" in said
+    wrong, said = all_reduce(nodes, tmp_path / "wrong", interface="eth0")
+    assert "eth0 is set and obeyed, though 10.77.1.0/24 is faster" in said
+    print(f"all-reduce of 8 MB: chosen {chosen:.0f} MB/s, explicit eth0 {wrong:.1f} MB/s")
+    assert wrong < SLOW_MBIT / 8 * 1.2
+    assert chosen > 4 * wrong

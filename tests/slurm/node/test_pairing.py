@@ -9,7 +9,10 @@ import sys
 
 import pytest
 
-from slurm.node.pairing import Pair, blamed, judge
+from contract.control import read_go
+from slurm.node.pairing import Pair, blamed, judge, judge_missing, read
+from tests.slurm.conftest import config_of, wait_for
+from tests.slurm.node.spaces import agents, ip
 
 NODES = ["n0", "n1", "n2", "n3", "n4", "n5"]
 
@@ -70,6 +73,17 @@ def test_a_slow_device_and_a_lossy_link_are_two_things():
     assert "loses packets" in found.bad["n4"]
 
 
+@pytest.mark.quick
+def test_who_does_not_come():
+    nodes = NODES[:4]
+    found = judge_missing(nodes, (2,), {"n1", "n2", "n3"})
+    assert dict(found.bad) == {"n2": "does not reach n0"}
+    found = judge_missing(nodes, (2,), {"n1"})
+    assert (dict(found.bad), found.absent) == ({}, ("n2 did not come, and may not have heard",))
+    found = judge_missing(nodes, (1, 2, 3), {"n1", "n2", "n3"})
+    assert list(found.bad) == ["n0"], "not three bad nodes, but one"
+
+
 # the real thing
 
 WRONG = """
@@ -86,10 +100,6 @@ import sys
 from trainer.measure.pairs import main
 sys.exit(main(sys.argv[1:]))
 """
-
-
-def ip(*arguments):
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, timeout=30)
 
 
 @pytest.fixture
@@ -139,12 +149,9 @@ def findings(spaces, programs):
         workers.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
     outputs = [worker.communicate(timeout=240)[0] for worker in workers]
     assert [worker.returncode for worker in workers] == [0] * 4
-    from slurm.node.pairing import read
-
     everybody = json.loads(outputs[0].strip().rsplit("\n", 1)[-1])
     print(json.dumps(everybody))
-    nodes, pairs, _ = read(everybody)
-    return judge(nodes, pairs, [1.0] * 4)  # four processes on few cores: their own speed says nothing here
+    return judge(*read(everybody))
 
 
 def shape(*discipline, place=(), device="ib0"):
@@ -169,3 +176,29 @@ def test_an_ill_node_among_four(spaces, kind):
     found = findings(spaces, programs)
     assert list(found.bad) == ["n2"], found
     assert {"slow": "is slow", "lossy": "loses packets", "wrong": "computes"}[kind] in found.bad["n2"]
+
+
+@pytest.mark.train
+@pytest.mark.netns
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("ip"), reason="needs root and iproute2")
+def test_agents_leave_the_ill_node_out_and_the_spare_takes_its_place(spaces, tmp_path):
+    """One node is slow, so that its agent leaves before the start; the log says why."""
+    shape("rate", "60mbit", "burst", "128k", "latency", "4s", place=("-n", spaces[2]))
+    config = config_of("--step-time", "0.05", run={"steps": 5000}, job={"nodes": 3, "spare_nodes": 1},
+                       node={"compare_s": 120})  # fmt: skip
+    with agents(config, tmp_path, dict(zip(NODES, spaces, strict=False))) as (run, start, beat):
+        for node in NODES[:4]:
+            start(node)
+        go = wait_for(lambda: read_go(run, 1, 1), 150, "the go file")
+        assert go.members == ("n0", "n1", "n3")
+        wait_for(lambda: beat("n2").done_code == 1, 20, "n2 to leave")
+        assert "compared with others: is slow: less than half of" in beat("n2").health["unfit"]["why"]
+        wait_for(lambda: all(beat(node).workers for node in go.members), 30, "the workers")
+
+
+def test_what_cannot_be_compared_holds_nothing_up(start):
+    """Locally all nodes are one machine; of two nodes nobody could say which one it is."""
+    trial = start(config_of(run={"steps": 5}, job={"nodes": 3}, node={"compare_s": 60}))
+    trial.end()
+    assert {item.code for item in trial.exits().values()} == {0}

@@ -11,6 +11,7 @@ from contract.history import History, fold
 from contract.states import Cause, JobState, Phase, RunState, VerdictKind
 from supervisor.core import alerts, troubles
 from supervisor.core.actions import Tell
+from supervisor.core.blame import suspects
 from supervisor.core.budget import Stop
 from supervisor.core.causes import End, explain, normalised
 from supervisor.core.decide import decide
@@ -263,6 +264,24 @@ def test_the_same_step_saved_again_is_no_progress() -> None:
     assert news(history(known), seen(checkpoint=replace(SAVED, generation=2))) == ()
     assert news(history(known), seen(checkpoint=replace(SAVED, step=4))) == (), "a damaged newest is no news"
     assert news(history(known), seen(checkpoint=replace(SAVED, step=4, generation=2)))
+
+
+# --- a node that is left out before it trains
+
+
+def test_a_node_left_out_is_an_event_once_is_told_and_avoided() -> None:
+    why = {"unfit": {"why": "compared with others: loses packets"}}
+    observation = seen(node(0), node(1), bare(2, health=why, done_code=1))
+    (body,) = news(history(), observation)
+    assert body == ev.NodeLeftOut(attempt=1, node="n2", reason="compared with others: loses packets")
+    past = history(body)
+    assert news(past, observation) == ()
+    assert told(past, observation) == ["left-out:1:n2"]
+    assert told(fold(events(troubles.left_out(past, body), at=9_500.0), past), observation) == []
+    assert "n2" in troubles.left_out(past, body).text["zh"]
+    assert any("loses packets" in line for line in story(events(*BEGUN, body), "en"))
+    assert list(suspects(past, small_config(job={"executor": "slurm"}), NOW)) == ["n2"]
+    assert list(suspects(past, small_config(job={"executor": "slurm"}), NOW + 25 * 3600)) == []
 
 
 # --- saves that fail while training goes on
