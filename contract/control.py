@@ -16,6 +16,7 @@ class OrderKind(StrEnum):
     """What can be ordered while a generation runs. Kinds that an agent does not know go to rank 0."""
 
     CHECKPOINT = "checkpoint"  # rank 0: save now
+    PROFILE = "profile"  # rank 0, which tells all: profile the next steps (args: steps, ranks)
     EVIDENCE = "evidence"  # agents: keep where the workers stand, for a verdict; before they are ended
     DUMP = "dump"  # agents: the same, because a person asked
 
@@ -31,6 +32,7 @@ class Order:
 
     id: str
     kind: str
+    args: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +82,10 @@ def read_control(run: RunDir) -> Control | None:
             max_step=int(value["max_step"]),
             skip_windows=tuple((int(start), int(end)) for start, end in value["skip_windows"]),
             hot=dict(value["hot"]),
-            orders=tuple(Order(id=str(item["id"]), kind=str(item["kind"])) for item in value["orders"]),
+            orders=tuple(
+                Order(id=str(item["id"]), kind=str(item["kind"]), args=dict(item.get("args", {})))
+                for item in value["orders"]
+            ),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{run.control}: {type(error).__name__}: {error}") from error

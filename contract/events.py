@@ -265,6 +265,35 @@ class HotSet(Body):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProfileAsked(Body):
+    """The next steps of this generation are to be profiled. `steps` 0, `ranks` (): as the configuration says."""
+
+    order: str
+    attempt: int
+    generation: int
+    reason: str
+    steps: int = 0
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileKept(Body):
+    """A profile lies in the directory `path`, traces and summaries. `digest`: language → what it says, in lines.
+
+    `missing`: ranks that have not written theirs. `order`: whose wish it was, "schedule" for the configuration's.
+    """
+
+    order: str
+    attempt: int
+    generation: int
+    path: str
+    first_step: int
+    ranks: tuple[int, ...] = ()
+    missing: tuple[int, ...] = ()
+    digest: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class AlertQueued(Body):
     """Into the outbox. `key` folds duplicates until recovery; `text` maps language → message.
 
@@ -355,6 +384,8 @@ KINDS: Mapping[str, type[Body]] = {
     "request-taken": RequestTaken,
     "request-done": RequestDone,
     "hot-set": HotSet,
+    "profile-asked": ProfileAsked,
+    "profile-kept": ProfileKept,
     "alert-queued": AlertQueued,
     "alert-tried": AlertTried,
     "alert-delivered": AlertDelivered,

@@ -6,12 +6,14 @@ from types import MappingProxyType
 from typing import Any
 
 from contract import events as ev
+from contract.profile import SLOW
 from contract.states import RunState
 
 _KEPT_ALERTS = 200  # for each receiver
 _KEPT_TRIES = 100
 _KEPT_DUMPS = 20
 _KEPT_LEFT_OUT = 200
+_KEPT_PROFILES = 200  # more than an attempt keeps on disk
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +156,11 @@ class History:
     dumps: Mapping[str, ev.EvidenceKept] = field(
         default_factory=dict
     )  # request → what was kept for it, the newest
+    profiles_asked: Mapping[str, ev.ProfileAsked] = field(
+        default_factory=dict
+    )  # order → the wish, the newest
+    profiles: tuple[ev.ProfileKept, ...] = ()  # the newest
+    slow_profiles: int = 0  # made because the run was slow, over its whole life
 
     @property
     def newest(self) -> AttemptHistory | None:
@@ -416,6 +423,18 @@ def _hot_set(history: History, body: ev.HotSet, at: float) -> History:
     return replace(history, hot={**history.hot, **body.values})
 
 
+def _profile_asked(history: History, body: ev.ProfileAsked, at: float) -> History:
+    del at
+    asked = [*_without(history.profiles_asked, body.order).items(), (body.order, body)][-_KEPT_DUMPS:]
+    slow = history.slow_profiles + body.order.startswith(SLOW)
+    return replace(history, profiles_asked=dict(asked), slow_profiles=slow)
+
+
+def _profile_kept(history: History, body: ev.ProfileKept, at: float) -> History:
+    del at
+    return replace(history, profiles=(*history.profiles, body)[-_KEPT_PROFILES:])
+
+
 def _alert_queued(history: History, body: ev.AlertQueued, at: float) -> History:
     outbox = dict(history.outbox)
     for receiver in body.receivers:
@@ -536,6 +555,8 @@ _RULES: Mapping[type[ev.Body], Callable[[History, Any, float], History]] = Mappi
         ev.RequestTaken: _request_taken,
         ev.RequestDone: _request_done,
         ev.HotSet: _hot_set,
+        ev.ProfileAsked: _profile_asked,
+        ev.ProfileKept: _profile_kept,
         ev.AlertQueued: _alert_queued,
         ev.AlertTried: _alert_tried,
         ev.AlertDelivered: _alert_delivered,

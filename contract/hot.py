@@ -22,32 +22,32 @@ class Hot(StrEnum):
     MAX_ACCUMULATION = "batch.max_accumulation_steps"
 
 
-CHECKPOINT = "checkpoint"  # not a setting: `checkpoint=now` is carried out once
+ONCE = ("checkpoint", "profile")  # not settings: `checkpoint=now` is carried out once
 LEVELS = ("debug", "info", "warning", "error")
 _MOST_LR = 10.0
 
 
-def checked(words: Sequence[str], config: RunConfig) -> tuple[dict[str, Any], bool]:
-    """(settings with their values, whether a checkpoint is wanted now) of these `key=value`.
+def checked(words: Sequence[str], config: RunConfig) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """(settings with their values, what is wanted once and now) of these `key=value`.
 
     Raises:
         ValueError: one of them cannot be changed while the run trains, and why.
     """
     values: dict[str, Any] = {}
-    save = False
+    once: list[str] = []
     for word in words:
         key, separator, text = (part.strip() for part in word.partition("="))
         if not separator:
             raise ValueError(f"{word!r}: write it as key=value")
-        if key == CHECKPOINT:
+        if key in ONCE:
             if text != "now":
-                raise ValueError(f"{word}: only checkpoint=now")
-            save = True
+                raise ValueError(f"{word}: only {key}=now")
+            once.append(key)
         else:
             values[key] = _value(key, text, config)
-    if not values and not save:
+    if not values and not once:
         raise ValueError(f"nothing to set; {_possible()}")
-    return values, save
+    return values, tuple(dict.fromkeys(once))
 
 
 def _value(key: str, text: str, config: RunConfig) -> Any:
@@ -91,7 +91,7 @@ def _number(key: str, text: str, *, least: float, most: float) -> float:
 
 
 def _possible() -> str:
-    return f"possible are {', '.join(Hot)} and checkpoint=now"
+    return f"possible are {', '.join(Hot)}, checkpoint=now and profile=now"
 
 
 def told(values: Mapping[str, Any]) -> str:

@@ -111,6 +111,14 @@ class AttemptDir:
     def evidence(self, generation: int) -> Path:
         return self.path / "evidence" / f"g{generation:04d}"
 
+    @property
+    def profiles(self) -> Path:
+        return self.path / "profile"
+
+    def profile(self, generation: int, step: int) -> Path:
+        """Where the ranks keep the profile that begins with this step."""
+        return self.profiles / f"g{generation:04d}-step-{step:09d}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunDir:

@@ -11,7 +11,7 @@ reader that sees a new counter sees what belongs to it. Any training program can
 import json
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic_ns
@@ -57,7 +57,12 @@ class PageReading:
 
 
 class WorkerPage:
-    """A mapped page, for the worker that marks it and the agent that reads it."""
+    """A mapped page, for the worker that marks it and the agent that reads it.
+
+    `listener` hears the word of each region of the step that begins, while a profile is made.
+    """
+
+    listener: Callable[[str], None] | None
 
     def __init__(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -67,6 +72,7 @@ class WorkerPage:
             os.close(descriptor)
         self._ints = memoryview(self._map).cast("q")
         self._floats = memoryview(self._map).cast("d")
+        self.listener = None
         if self._ints[_MAGIC] != MAGIC:
             self.close()
             raise ValueError(f"{path}: not a worker page of this version")
@@ -97,6 +103,8 @@ class WorkerPage:
         ints[_MICRO] = micro_step
         ints[_PHASE] = phase
         ints[_COUNTER] += 1
+        if self.listener is not None:
+            self.listener(phase.word)
 
     def enter(self, phase: Phase) -> None:
         """A new phase at the same step; progress too."""
@@ -105,6 +113,13 @@ class WorkerPage:
         ints[_MARKED] = now
         ints[_PHASE] = phase
         ints[_COUNTER] += 1
+        if self.listener is not None:
+            self.listener(phase.word)
+
+    def region(self, name: str = "") -> None:
+        """What follows is a part of its own within the phase; without a name, the phase itself goes on."""
+        if self.listener is not None:
+            self.listener(name or Phase.of(self._ints[_PHASE]).word)
 
     def waited(self, nanoseconds: int) -> None:
         """So much of the current phase was spent waiting for other ranks: not this rank's work."""
@@ -218,6 +233,7 @@ class NullPage(WorkerPage):
 
     def __init__(self) -> None:
         self._map = mmap.mmap(-1, SIZE)
+        self.listener = None
         self._ints = memoryview(self._map).cast("q")
         self._floats = memoryview(self._map).cast("d")
 

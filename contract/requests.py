@@ -18,6 +18,7 @@ class RequestKind(StrEnum):
     CANCEL = "cancel"
     DUMP = "dump"
     SET = "set"
+    PROFILE = "profile"
     ACK = "ack"
     SILENCE = "silence"
     UNKNOWN = "unknown"
@@ -30,7 +31,10 @@ class RequestKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One wish of a person. `by` is the user's name, for the journal. `args` of a resume or set: `set`, what to change."""
+    """One wish of a person. `by` is the user's name, for the journal.
+
+    `args` of a resume or set: `set`, what to change; of a profile: `steps` and `ranks`.
+    """
 
     id: str
     kind: RequestKind

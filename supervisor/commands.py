@@ -9,6 +9,7 @@ from supervisor import (
     commands_doctor,
     commands_export,
     commands_operate,
+    commands_profile,
     commands_replay,
     commands_report,
     commands_show,
@@ -35,6 +36,7 @@ def mount(app: typer.Typer) -> None:
     app.command("cancel")(commands_operate.cancel)
     app.command("set")(commands_operate.set_hot)
     app.command("dump")(commands_operate.dump)
+    app.command("profile")(commands_profile.profile)
     app.command("ack")(commands_operate.ack)
     app.command("silence")(commands_operate.silence)
     app.command("replay")(commands_replay.replay)

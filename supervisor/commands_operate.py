@@ -57,7 +57,7 @@ def set_hot(
         typer.Argument(
             metavar="KEY=VALUE…",
             help="log_level, lr_factor, optimizer.gradient_clipping, batch.max_micro_batch_size, "
-            "batch.max_accumulation_steps, or checkpoint=now.",
+            "batch.max_accumulation_steps, checkpoint=now or profile=now.",
         ),
     ],
     root: Where = None,

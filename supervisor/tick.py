@@ -22,6 +22,7 @@ from supervisor.adapters.act import Hands
 from supervisor.adapters.copiers import Copiers, LastCopies, made
 from supervisor.adapters.evidence import evidence_news
 from supervisor.adapters.leadership import Leadership, OvertakenError
+from supervisor.adapters.profiles import profile_news
 from supervisor.adapters.queues import Queues, job_id_of, recorded_end
 from supervisor.adapters.rundir import Observer
 from supervisor.adapters.watcher import Watcher
@@ -259,13 +260,8 @@ class Supervision:
         observation = self._observe(active)
         self.seen, self.seen_at = observation, self._world.clock()
         book = active.book
-        for body in recovery.news(book.history, observation):
-            book.append(body)
-        for body in notices.over(book.history, observation, active.config):
-            book.append(body)
+        self._record_news(active, observation)
         now = self._world.clock()
-        for kept in evidence_news(self.run, book.history, observation, active.config, now):
-            book.append(kept)
         verdict = judge(observation, book.history, active.config, now)
         self._tell_the_log(active, observation, verdict)
         if verdict.failed and not _judged(book.history, observation):
@@ -285,6 +281,18 @@ class Supervision:
         active.config = active.hands.config  # a request may have changed it
         self._copy(active, observation, verdict)
         self.looked = active.complete
+
+    def _record_news(self, active: _Active, observation: Observation) -> None:
+        """What has come about by itself since the last look."""
+        book = active.book
+        for body in recovery.news(book.history, observation):
+            book.append(body)
+        for body in notices.over(book.history, observation, active.config):
+            book.append(body)
+        for kept in evidence_news(self.run, book.history, observation, active.config, self._world.clock()):
+            book.append(kept)
+        for profiled in profile_news(self.run, book.history, observation, active.config):
+            book.append(profiled)
 
     def _copy(self, active: _Active, observation: Observation, verdict: Verdict) -> None:
         """Checkpoints to other places, by processes of their own: a slow place holds nothing up here."""

@@ -35,6 +35,7 @@ from trainer.norms import Watch
 from trainer.orders import Orders
 from trainer.precision import check_precision, in_precision
 from trainer.pretrained import load_weights, record_start, start_settings
+from trainer.profiling.capture import Profiler
 from trainer.progress import Progress
 from trainer.resume import ResumePoint, agree_on_resume, tell_changes
 from trainer.routers import Routers
@@ -104,6 +105,7 @@ def assemble(
         )
     )
     orders = Orders(page)
+    profiler = Profiler(config.profile, worker, page, world_size=ranks.size, cuda=ranks.device.type == "cuda")
     training = Training(
         config=config,
         ranks=ranks,
@@ -126,8 +128,15 @@ def assemble(
         stop=stop,
         orders=orders,
         hot=HotSettings(
-            config=config, ranks=ranks, engine=engine, watch=watch, control=control, orders=orders
+            config=config,
+            ranks=ranks,
+            engine=engine,
+            watch=watch,
+            control=control,
+            orders=orders,
+            profiler=profiler,
         ),
+        profiler=profiler,
     )
     return training, progress
 

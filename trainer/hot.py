@@ -12,6 +12,7 @@ from trainer.distributed import Ranks
 from trainer.engine import restore_clipping
 from trainer.norms import Watch
 from trainer.orders import Orders
+from trainer.profiling.capture import Profiler
 
 log = logging.getLogger(__name__)
 
@@ -26,18 +27,25 @@ class HotSettings:
     watch: Watch
     control: BatchControl
     orders: Orders
+    profiler: Profiler
     rate_factor: float = 1.0
     _now: Mapping[str, Any] = field(default_factory=dict)
 
     def wanted(self) -> bool:
         """Whether this rank has heard of others than those in force. Only rank 0 ever does."""
-        return self.orders.hot() != self._now
+        return self.orders.hot() != self._now or self.orders.profiles_wait
 
     def take_over(self, step: int) -> None:
         """Bring rank 0's to all ranks, for the steps after this one. All ranks call it at the same boundary."""
-        found: Mapping[str, Any] = self.ranks.from_leader(dict(self.orders.hot()))
-        if found == self._now:
-            return
+        heard = dict(self.orders.hot()), self.orders.profiles()
+        found: Mapping[str, Any]
+        found, profiles = self.ranks.from_leader(heard)
+        for order in profiles:
+            self.profiler.ask(order)
+        if found != self._now:
+            self._apply(found, step)
+
+    def _apply(self, found: Mapping[str, Any], step: int) -> None:
         self._now = found
         self.rate_factor = float(found.get(Hot.LR_FACTOR, 1.0))
         clipping = float(found.get(Hot.CLIPPING, self.config.optimizer.gradient_clipping))

@@ -22,6 +22,7 @@ from trainer.hot import HotSettings
 from trainer.metrics import Metrics
 from trainer.norms import Watch, weights_are_finite
 from trainer.orders import Orders
+from trainer.profiling.capture import Profiler
 from trainer.progress import Progress
 from trainer.routers import Routers
 from trainer.schedule import Rates
@@ -50,14 +51,17 @@ class Training:
     stop: StopFlag
     orders: Orders
     hot: HotSettings
+    profiler: Profiler
 
     def train(self, progress: Progress) -> ExitCode:
         """Train from `progress` to the run's target, or until all ranks agree to save and leave."""
         try:
-            return self._train(progress)
+            code = self._train(progress)
         except TrainerError:  # agreed by all ranks: a save in flight can still come to its end
             self.checkpoints.drain()
             raise
+        self.profiler.close()
+        return code
 
     def _train(self, progress: Progress) -> ExitCode:
         self.hot.take_over(progress.step)
@@ -65,6 +69,7 @@ class Training:
         while not self.finished(progress):
             started = time.perf_counter()
             window, rates, outcome = self.step(progress, clock)
+            self.page.region("settle")
             agreed, plan = outcome.agreed, self.control.plan
             self.checkpoints.look(agreed)
             self.settle(outcome, window.taken, progress)
@@ -75,6 +80,7 @@ class Training:
             self.control.observe(forward_s=forward_s, worked_s=worked_s, seconds=seconds)
             val_loss = self.evaluate(progress)
             self.cadence.evaluated(val_loss)
+            self.page.region("settle")
             self.metrics.write(
                 progress,
                 outcome,
@@ -92,6 +98,7 @@ class Training:
                 self.hot.take_over(progress.step)
             if agreed.stop and not self.finished(progress):
                 return ExitCode.SAVED
+            self.profiler.between(progress.step)
         return ExitCode.FINISHED
 
     def step(self, progress: Progress, clock: Clock) -> tuple[Window, tuple[float, float], Outcome]:

@@ -18,6 +18,7 @@ class Orders:
         self._done: set[str] = set()
         self._hot: Mapping[str, Any] = {}
         self._save = False
+        self._profiles: list[dict[str, Any]] = []
 
     def checkpoint_wanted(self) -> bool:
         """Whether an order to save now has come since the last call. One load when nothing has come."""
@@ -30,6 +31,18 @@ class Orders:
         self._look()
         return self._hot
 
+    @property
+    def profiles_wait(self) -> bool:
+        """Whether a profile is ordered that `profiles` has not given out yet."""
+        self._look()
+        return bool(self._profiles)
+
+    def profiles(self) -> list[dict[str, Any]]:
+        """The profiles that were ordered since the last call."""
+        self._look()
+        found, self._profiles = self._profiles, []
+        return found
+
     def _look(self) -> None:
         if self._page.orders_sequence() == self._sequence:
             return
@@ -38,7 +51,11 @@ class Orders:
         self._hot = hot if isinstance(hot, dict) else {}
         for order in found.get("orders", []):
             identity, kind = str(order.get("id", "")), order.get("kind")
-            if kind == "checkpoint" and identity not in self._done:
-                self._done.add(identity)
+            if identity in self._done:
+                continue
+            self._done.add(identity)
+            if kind == "checkpoint":
                 log.info("order %s: checkpoint now", identity)
                 self._save = True
+            elif kind == "profile":
+                self._profiles.append(order)

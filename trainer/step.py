@@ -158,9 +158,11 @@ def _begin_again(engine: Any, ranks: Ranks, short: str) -> None:
 
 def _agreed(ranks: Ranks, page: WorkerPage, *numbers: float) -> list[float]:
     """The sums over all ranks. Standing here is waiting for the slowest: the page tells it apart from work."""
+    page.region("agree")
     begun = time.monotonic_ns()
     found = ranks.sums(*numbers)
     page.waited(time.monotonic_ns() - begun)
+    page.region()
     return found
 
 

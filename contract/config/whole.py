@@ -18,6 +18,7 @@ from contract.config.monitor import Monitor
 from contract.config.numerics import Numerics
 from contract.config.optimizer import Optimizer
 from contract.config.precision import Precision
+from contract.config.profile import Profile
 from contract.config.run import Metadata, Run
 from contract.config.schedule import Schedule
 from contract.config.supervision import Supervisor
@@ -43,6 +44,7 @@ class RunConfig(Section):
     mirror: Mirror = Field(default_factory=Mirror)
     backup: Backup = Field(default_factory=Backup)
     monitor: Monitor = Field(default_factory=Monitor)
+    profile: Profile = Field(default_factory=Profile)
     supervisor: Supervisor = Field(default_factory=Supervisor)
     alerts: Alerts = Field(default_factory=lambda: Alerts.model_validate({}))
 
@@ -104,6 +106,17 @@ def _foreign_checkpoints_are_foreign(config: RunConfig) -> list[str]:
     return []
 
 
+def _profiled_ranks_exist(config: RunConfig) -> list[str]:
+    if config.job.command:
+        return []
+    beyond = [str(rank) for rank in config.profile.ranks if rank >= config.job.world_size]
+    return (
+        [f"profile.ranks: {', '.join(beyond)} of {config.job.world_size} ranks, counted from 0"]
+        if beyond
+        else []
+    )
+
+
 def _scale_exists(config: RunConfig) -> list[str]:
     if config.numerics.on_nan != "lower-scale" or config.precision.dtype == "fp16":
         return []
@@ -122,4 +135,5 @@ BETWEEN: tuple[tuple[frozenset[str], Callable[[RunConfig], list[str]]], ...] = (
     (frozenset({"batch", "run"}), _end_is_in_tokens),
     (frozenset({"checkpoint", "job", "backup", "metadata"}), _foreign_checkpoints_are_foreign),
     (frozenset({"numerics", "precision"}), _scale_exists),
+    (frozenset({"profile", "job"}), _profiled_ranks_exist),
 )

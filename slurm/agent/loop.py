@@ -44,7 +44,7 @@ from slurm.agent.reporter import Reporter, first_beat
 from slurm.agent.staging import Staging
 
 _GAP_S = 5.0  # between two turns of the loop: longer than any of its own work takes
-_ORDERS_ON_PAGE = 6  # the newest: all that control.json keeps do not fit rank 0's page
+_ORDERS_ON_PAGE = 4  # the newest: all that control.json keeps do not fit rank 0's page
 _TURN_S = 0.1  # the longest sleep: pages are looked at, and signs of life taken, so often
 
 
@@ -301,7 +301,7 @@ class Agent:
         if control is None or first is None or control.at != (self.attempt, self._started):
             return
         orders = [
-            {"id": order.id, "kind": order.kind}
+            {"id": order.id, "kind": order.kind, **order.args}
             for order in control.orders
             if order.kind not in OrderKind.looks()
             and self._handed.setdefault(order.id, self._started) == self._started

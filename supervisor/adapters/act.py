@@ -6,7 +6,7 @@ Every effect may meet a world in which it has happened already (we were killed i
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from threading import Thread
-from typing import assert_never
+from typing import Any, assert_never
 
 from contract import events as ev
 from contract.config import RunConfig
@@ -279,7 +279,22 @@ class Hands:
         if current is None or current.attempt != action.attempt:
             return
         self.say(f"passes on to rank 0: {action.kind or 'settings'} ({action.reason})")
-        self._write(current, *([Order(id=action.order, kind=action.kind)] if action.order else []))
+        args: dict[str, Any] = {}
+        if action.kind == OrderKind.PROFILE:
+            args = {"steps": action.steps, "ranks": list(action.ranks)}
+            if action.order not in self.history.profiles_asked:
+                self.book.append(
+                    ev.ProfileAsked(
+                        order=action.order,
+                        attempt=current.attempt,
+                        generation=current.generation,
+                        reason=action.reason,
+                        steps=action.steps,
+                        ranks=action.ranks,
+                    )
+                )
+        orders = [Order(id=action.order, kind=action.kind, args=args)] if action.order else []
+        self._write(current, *orders)
 
     def _ask_the_scheduler(self, attempt: int, generation: int) -> None:
         """What Slurm says of the nodes of a failure, kept beside the agents' evidence. Nobody waits for it."""

@@ -90,12 +90,17 @@ class SetBounds:
 
 @dataclass(frozen=True, kw_only=True)
 class PassOn:
-    """Bring control.json up to what was set while running, with this one-off order for rank 0 if there is one."""
+    """Bring control.json up to what was set while running, with this one-off order for rank 0 if there is one.
+
+    `steps` and `ranks`: of a profile; 0 and (): as the configuration says.
+    """
 
     attempt: int
     reason: str
     order: str = ""
     kind: str = ""
+    steps: int = 0
+    ranks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

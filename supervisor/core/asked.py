@@ -5,6 +5,7 @@ from contract.states import ControlPhase, JobState, RunState
 from supervisor.core.actions import Action, Answer, Reconfigure, SaveAndLeave, SetState, Submit, Wait
 from supervisor.core.case import Case
 from supervisor.core.finish import LEAVE_S, close, end_job
+from supervisor.core.profiles import kept_for
 
 RESUMED = "resumed by"  # how the reason of an attempt begins that a person asked for
 
@@ -36,6 +37,8 @@ def answer_final(case: Case) -> tuple[Action, ...]:
     if not case.observation.requests:
         return ()
     request, state = case.observation.requests[0], case.history.state
+    if request.kind is RequestKind.PROFILE and (kept := kept_for(case, request)) is not None:
+        return (kept,)
     match request.kind:
         case RequestKind.RESUME if state is not RunState.COMPLETED:
             return _resume(case, request)

@@ -21,6 +21,7 @@ from supervisor.core.heard import heard
 from supervisor.core.hot import set_as_asked
 from supervisor.core.keeping import dump_as_asked, order_for
 from supervisor.core.observation import Observation
+from supervisor.core.profiles import profile_as_asked
 from supervisor.core.restart import answer_failure, submit_again, submit_next
 from supervisor.core.verdict import Verdict
 
@@ -57,7 +58,7 @@ def _plan(case: Case) -> tuple[Action, ...]:
     over = _over(case)
     if over is not None:
         return over
-    answers = (*refuse_impossible(case), *dump_as_asked(case), *set_as_asked(case))
+    answers = (*refuse_impossible(case), *dump_as_asked(case), *set_as_asked(case), *profile_as_asked(case))
     stopping = stop_as_asked(case)
     if stopping is not None:
         return (*answers, *stopping)

@@ -6,6 +6,8 @@ from contract.hot import checked, told
 from contract.requests import Request, RequestKind
 from supervisor.core.actions import Action, Answer, PassOn
 from supervisor.core.case import Case
+from supervisor.core.profiles import order as profile
+from supervisor.core.profiles import refused
 
 
 def set_as_asked(case: Case) -> tuple[Action, ...]:
@@ -23,27 +25,35 @@ def _pass_on(case: Case) -> tuple[Action, ...]:
 
 def _set(case: Case, request: Request) -> tuple[Action, ...]:
     try:
-        values, save = checked(request.settings, case.config)
+        values, once = checked(request.settings, case.config)
     except ValueError as error:
         return (Answer(request=request, outcome=str(error), ok=False),)
-    control = case.observation.control
-    order: tuple[Action, ...] = ()
-    if save:
-        if control is None or not case.seen or not case.verdict.trains:
-            return (
-                Answer(request=request, outcome="no worker trains now: there is nothing to save", ok=False),
-            )
-        order = (
-            PassOn(
-                attempt=control.attempt,
-                order=request.id,
-                kind=OrderKind.CHECKPOINT,
-                reason=f"asked by {request.by or 'a person'}",
-            ),
-        )
+    problem = _impossible(case, once)
+    if problem:
+        return (Answer(request=request, outcome=problem, ok=False),)
     now = case.verdict.trains
     when = "from the next step boundary on" if now else "when training starts"
     said = [f"{told(values)} {when}"] if values else []
-    said += ["a checkpoint after the next step"] if save else []
+    said += ["a checkpoint after the next step"] if "checkpoint" in once else []
+    said += ["a profile of the next steps, see ciuic profile RUN --show"] if "profile" in once else []
     events = (HotSet(values=values, by=request.by),) if values else ()
-    return (*order, Answer(request=request, outcome="; ".join(said), ok=True, events=events))
+    answer = Answer(request=request, outcome="; ".join(said), ok=True, events=events)
+    return (*(_order(case, request, kind) for kind in once), answer)
+
+
+def _impossible(case: Case, once: tuple[str, ...]) -> str:
+    if "profile" in once and (problem := refused(case, {})):
+        return problem
+    if "checkpoint" in once and (
+        case.observation.control is None or not case.seen or not case.verdict.trains
+    ):
+        return "no worker trains now: there is nothing to save"
+    return ""
+
+
+def _order(case: Case, request: Request, kind: str) -> PassOn:
+    control, reason = case.observation.control, f"asked by {request.by or 'a person'}"
+    assert control is not None
+    if kind == OrderKind.PROFILE:
+        return profile(case, f"{request.id}-p", reason)
+    return PassOn(attempt=control.attempt, order=request.id, kind=OrderKind.CHECKPOINT, reason=reason)

@@ -112,6 +112,17 @@ _RULES: tuple[tuple[str, str], ...] = (
     ),
     (r"(?P<set>\S+=.+) from the next step boundary on", "{set}，从下一步起生效"),
     (r"(?P<set>\S+=.+) when training starts", "{set}，训练开始时生效"),
+    (r"no worker trains now: there is nothing to profile", "当前没有 worker 在训练，没有可分析的内容"),
+    (
+        r"a profile of the next steps, see ciuic profile RUN --show",
+        "分析接下来的几步，见 ciuic profile RUN --show",
+    ),
+    (
+        r"the workers ended before the profile was done; ask again when it trains",
+        "worker 在分析完成之前结束，请在训练时再试",
+    ),
+    (r"asked by (?P<who>.+)", "{who} 请求"),
+    (r"the run is slow: (?P<what>.+)", "任务变慢：{what}"),
     (r"a checkpoint after the next step", "下一步之后保存检查点"),
     (r"no worker trains now: there is nothing to save", "当前没有 worker 在训练，没有可保存的内容"),
     (r"this request is not understood", "无法理解这个请求"),

@@ -237,6 +237,22 @@ def _set(body: ev.HotSet, language: str) -> str:
     )
 
 
+def _profile_asked(body: ev.ProfileAsked, language: str) -> str:
+    return _say(language, f"分析接下来的几步：{body.reason}", f"the next steps are profiled: {body.reason}")
+
+
+def _profile_kept(body: ev.ProfileKept, language: str) -> str:
+    missing = ", ".join(str(rank) for rank in body.missing)
+    head = _say(
+        language,
+        f"性能分析（第 {body.first_step} 步起）：{body.path}"
+        + (f"（缺少 rank {missing}）" if missing else ""),
+        f"profile from step {body.first_step} on in {body.path}"
+        + (f" (nothing from rank {missing})" if missing else ""),
+    )
+    return "\n".join([head, *(f"    {line}" for line in body.digest.get(language, "").splitlines() if line)])
+
+
 def _told(body: ev.AlertQueued, language: str) -> str:
     title = body.title.get(language) or body.key
     return _say(language, f"通知（{body.severity}）：{title}", f"told ({body.severity}): {title}")
@@ -292,6 +308,8 @@ _TELLERS: Mapping[type[ev.Body], Teller] = MappingProxyType(
         ev.RequestTaken: _asked,
         ev.RequestDone: _done,
         ev.HotSet: _set,
+        ev.ProfileAsked: _profile_asked,
+        ev.ProfileKept: _profile_kept,
         ev.AlertQueued: _told,
         ev.AlertFailed: _untold,
         ev.AlertsAcknowledged: _known,

@@ -45,6 +45,17 @@ def facts(
             {"at": at, "step": body.step, "attempt": body.attempt, "generation": body.generation}
             for at, body in _of(events, ev.CheckpointSeen)
         ],
+        "profiles": [
+            {
+                "at": at,
+                "first_step": body.first_step,
+                "ranks": list(body.ranks),
+                "order": body.order,
+                "path": body.path,
+                "digest": dict(body.digest),
+            }
+            for at, body in _of(events, ev.ProfileKept)
+        ],
         "alerts": status["alerts"],
         "journal_problems": status["journal_problems"],
         "metrics": _metrics(curves),

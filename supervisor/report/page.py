@@ -45,6 +45,7 @@ def page(facts: Facts, language: str) -> str:
         _starts(facts, language),
         _notices(facts, language),
         _batch_changes(facts, language),
+        _profiles(facts, language),
         _checkpoints(facts, language),
         el("p", say("alerts", language, **{k: facts["alerts"][k] for k in ("sent", "pending", "failed")})),
         Markup(f'<script type="application/json" id="facts">{_data(facts)}</script>'),
@@ -263,6 +264,23 @@ def _notices(facts: Facts, language: str) -> Markup:
 def _batch_changes(facts: Facts, language: str) -> Markup:
     cells = [[item["step"], item["reason"]] for item in facts["metrics"]["batch_changes"]]
     return _table("batch-changes", ("step", "reason"), cells, language, numbers=range(1), text=1)
+
+
+def _profiles(facts: Facts, language: str) -> Markup:
+    cells = [
+        [
+            moment(item["at"]),
+            item["first_step"],
+            join(
+                *(el("div", line) for line in item["digest"].get(language, "").splitlines()),
+                el("small", item["path"]),
+            ),
+        ]
+        for item in facts["profiles"]
+    ]
+    return _table(
+        "profiles", ("time", "step", "where-time-went"), cells, language, numbers=range(1, 2), text=2
+    )
 
 
 def _checkpoints(facts: Facts, language: str) -> Markup:

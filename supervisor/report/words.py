@@ -87,6 +87,8 @@ _TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "notices": ("Noticed", "注意到"),
         "batch-changes": ("Changes of the batch plan", "批计划变更"),
         "step": ("step", "步"),
+        "profiles": ("Profiles", "性能分析"),
+        "where-time-went": ("where the time of a step went", "一步的时间去向"),
         "saved": ("Checkpoints", "检查点"),
         "alerts": (
             "Alerts: {sent} sent, {pending} pending, {failed} failed",

@@ -16,12 +16,12 @@ def test_safe_settings_are_taken_with_their_values() -> None:
     words = ["lr_factor=0.5", "optimizer.gradient_clipping = 2", "log_level=debug", "checkpoint=now"]
     assert checked(words, config()) == (
         {"lr_factor": 0.5, "optimizer.gradient_clipping": 2.0, "log_level": "debug"},
-        True,
+        ("checkpoint",),
     )
     adaptive = config(adaptive="grow")
     assert checked(["batch.max_accumulation_steps=8"], adaptive) == (
         {"batch.max_accumulation_steps": 8},
-        False,
+        (),
     )
 
 

@@ -1,6 +1,7 @@
 """`ciuic set` on two real ranks: the same step on both, over a crash, and what it refuses."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -9,12 +10,13 @@ from contract.events import GenerationResumed, HotSet
 from contract.layout import RunDir
 from contract.metrics import row_of
 from tests.end_to_end.conftest import Scene, bodies, hit, wait_for
+from tests.supervisor.schemas import check
 
 pytestmark = [pytest.mark.train, pytest.mark.timeout(300)]
 
 SETTINGS = (
-    "run.steps=16",
-    "checkpoint.interval_steps=50",
+    "run.steps=60",
+    "checkpoint.interval_steps=100",
     "data.evaluate_interval_steps=0",
     'schedule={kind="constant"}',
 )
@@ -33,6 +35,23 @@ def taken_over(scene: Scene, run: RunDir) -> list[tuple[str, str, int]]:
     found = scene.ciuic("logs", run.run_id, "--grep", r"from step \d+ on").stdout.splitlines()
     words = [line.split() for line in found]
     return [(line[1], line[2], int(line[line.index("step") + 1])) for line in words]
+
+
+def profiled(scene: Scene, run: RunDir) -> None:
+    """A profile on demand, on both ranks, in the table, the story and the report."""
+    done = scene.ciuic("profile", run.run_id, "--steps", "2", "--ranks", "0,1", "--json")
+    [found] = check("profile", done.stdout)["profiles"]
+    assert [item["rank"] for item in found["ranks"]] == [0, 1]
+    for item in found["ranks"]:
+        assert item["steps"] == 2
+        assert item["timing"]["covered"] >= 0.95
+        assert Path(item["trace"]).exists()
+    assert len({item["first_step"] for item in found["ranks"]}) == 1, "both ranks profile the same steps"
+    shown = scene.ciuic("profile", run.run_id, "--show").stdout
+    assert "not covered by computation" in shown
+    assert found["path"] in scene.ciuic("explain", run.run_id).stdout
+    told = check("report", scene.ciuic("report", run.run_id, "--json").stdout)
+    assert [item["path"] for item in told["profiles"]] == [found["path"]]
 
 
 def test_all_ranks_take_it_over_at_one_step_and_a_restart_keeps_it(scene: Scene) -> None:
@@ -54,6 +73,7 @@ def test_all_ranks_take_it_over_at_one_step_and_a_restart_keeps_it(scene: Scene)
     assert [body.values for body in bodies(run) if isinstance(body, HotSet)] == [HOT]
     wait_for(lambda: any(row["lr"] < rows(run, 1)[0]["lr"] for row in rows(run, 1)), 60, "the smaller rate")
     wait_for(lambda: list(run.checkpoints.glob("*/MANIFEST.json")), 60, "the save")
+    profiled(scene, run)
     hit(run, 1, lambda found: found.step >= 8)
     assert scene.wait_for_end(run) == "completed", scene.story(run)
 

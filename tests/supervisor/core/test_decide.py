@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from contract import events as ev
+from contract.control import Order
 from contract.history import History, fold
 from contract.requests import Request, RequestKind
 from contract.states import ControlPhase, JobState, RunState, VerdictKind
@@ -499,6 +500,65 @@ def test_what_is_set_while_it_trains_is_journalled_before_control_json_follows()
     refused = only(act(history(), seen(requests=(set_request("model.layers=3"),))), do.Answer)
     assert not refused.ok
     assert "ciuic resume RUN --set model.layers=VALUE" in refused.outcome
+
+
+def test_a_profile_is_journalled_ordered_and_answered_when_it_is_there() -> None:
+    wish = Request(id="8", kind=RequestKind.PROFILE, by="li", args={"steps": 2, "ranks": [1]})
+    asked = seen(requests=(wish,))
+    order = only(act(history(), asked), do.PassOn)
+    assert (order.kind, order.order, order.steps, order.ranks) == ("profile", "8", 2, (1,))
+    at = {"attempt": 1, "generation": 1, "order": "8"}
+    intent = ev.ProfileAsked(**at, reason="asked by li", steps=2, ranks=(1,))
+    assert names(act(history(intent), asked)) == ["PassOn"], "killed before control.json had it: again"
+    ordered = replace(
+        asked,
+        control=replace(asked.control, orders=(Order(id="8", kind="profile"),)) if asked.control else None,
+    )
+    assert names(act(history(intent), ordered)) == [], "it waits for the workers"
+    kept = ev.ProfileKept(**at, path="p/g0001", first_step=7, ranks=(1,), digest={"en": "rank 1: slow"})
+    answer = only(act(history(intent, kept), ordered), do.Answer)
+    assert answer.ok
+    assert answer.outcome.splitlines() == ["p/g0001", "rank 1: slow"]
+    elsewhere = (
+        replace(ordered, control=replace(ordered.control, generation=2)) if ordered.control else ordered
+    )
+    assert not only(act(history(intent), elsewhere), do.Answer).ok, "the workers were started anew"
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [({"ranks": [99]}, "from 0 to"), ({"steps": 50}, "1 to 20 steps"), ({"steps": "many"}, "whole numbers")],
+)
+def test_a_profile_that_cannot_be_made_is_refused(args, why) -> None:
+    wish = Request(id="8", kind=RequestKind.PROFILE, by="li", args=args)
+    answer = only(act(history(), seen(requests=(wish,))), do.Answer)
+    assert not answer.ok
+    assert why in answer.outcome
+
+
+def test_a_run_that_becomes_slow_is_profiled_by_itself_and_not_for_ever() -> None:
+    def noticed(suspects):
+        return ev.Noticed(
+            attempt=1,
+            generation=1,
+            verdict="slow",
+            cause="slow",
+            reason="steps take 2 s",
+            step=9,
+            suspects=suspects,
+            signature="",
+        )
+
+    order = only(act(history(noticed((1,))), seen()), do.PassOn)
+    assert (order.kind, order.order, order.ranks) == ("profile", "slow-1", (1, 0)), "one beside it to compare"
+    asked = [
+        ev.ProfileAsked(order=f"slow-{number}", attempt=1, generation=1, reason="x") for number in (5, 6)
+    ]
+    assert not [
+        item
+        for item in act(history(*asked, noticed((1,))), seen())
+        if isinstance(item, do.PassOn) and item.order == "slow-1"
+    ], "on_slow = 2: at most two in the run's life"
 
 
 def test_a_resume_that_names_a_key_drops_what_was_set_of_it_and_keeps_the_rest() -> None:

@@ -110,6 +110,16 @@ class Scenario:
             if (attempt.number, generation.number) == at
         )
 
+    def ordered(self, action: do.TakeEvidence | do.PassOn) -> None:
+        control = self.observation.control
+        assert control is not None
+        if isinstance(action, do.PassOn):
+            attempt, generation = control.at
+            asked = {"attempt": attempt, "generation": generation, "reason": action.reason}
+            self.add(ev.ProfileAsked(order=action.order, **asked))
+        kept = (*control.orders, Order(id=action.order, kind=action.kind))
+        self.observation = replace(self.observation, control=replace(control, orders=kept))
+
     def done(self, action: do.Action) -> None:
         """The world after this action's effect."""
         match action:
@@ -134,12 +144,8 @@ class Scenario:
                 self.told(ControlPhase.PREPARE, action.generation, action.members)
             case do.Go():
                 self.told(ControlPhase.GO, action.generation, action.members)
-            case do.TakeEvidence():
-                assert self.observation.control is not None
-                kept = (*self.observation.control.orders, Order(id=action.order, kind=action.kind))
-                self.observation = replace(
-                    self.observation, control=replace(self.observation.control, orders=kept)
-                )
+            case do.TakeEvidence() | do.PassOn():
+                self.ordered(action)
             case do.SetBounds():
                 self.add(ev.BoundsSet(**vars(action)))
             case do.SaveAndLeave():

@@ -570,6 +570,15 @@ class World:
                 self._effect()
             case do.PassOn():
                 assert self.control is not None
+                if action.kind == OrderKind.PROFILE and action.order not in self.history.profiles_asked:
+                    self.append(
+                        ev.ProfileAsked(
+                            order=action.order,
+                            attempt=self.control.attempt,
+                            generation=self.control.generation,
+                            reason=action.reason,
+                        )
+                    )
                 orders = (Order(id=action.order, kind=action.kind),) if action.order else ()
                 self.control = replace(
                     self.control, hot=dict(self.history.hot), orders=(*self.control.orders, *orders)
