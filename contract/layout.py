@@ -176,6 +176,16 @@ class RunDir:
     def exports(self) -> Path:
         return self.path / "exports"
 
+    @property
+    def trackers(self) -> Path:
+        """What the processes that feed services on the network keep: how far each was heard."""
+        return self.path / "trackers"
+
+    def events_of(self, attempt: int, generation: int) -> Path:
+        """TensorBoard's file of a generation; TensorBoard reads the directory in the order of the names."""
+        name = f"events.out.tfevents.{attempt:06d}{generation:06d}.ciuic"
+        return self.path / "tensorboard" / name
+
     def attempt(self, number: int) -> AttemptDir:
         return AttemptDir(path=self.attempts / f"{number:04d}")
 

@@ -140,7 +140,9 @@ def build_request(run: RunDir, config: RunConfig, attempt: int, exclude: Sequenc
         qos=job.qos,
         exclude=tuple(dict.fromkeys([*job.exclude, *exclude])),
         export=tuple(
-            name for name in dict.fromkeys([*EXPORTED, *mirror, *job.export]) if name not in secrets
+            name
+            for name in dict.fromkeys([*EXPORTED, *mirror, *config.trackers.variables, *job.export])
+            if name not in secrets
         ),
         sbatch=dict(job.sbatch),
     )

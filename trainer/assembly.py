@@ -41,6 +41,7 @@ from trainer.resume import ResumePoint, agree_on_resume, tell_changes
 from trainer.routers import Routers
 from trainer.schedule import Rates
 from trainer.stop import StopFlag
+from trainer.trackers.beside import Tracking
 from trainer.worker import Worker
 
 
@@ -122,7 +123,11 @@ def assemble(
             config.checkpoint, failures_so_far(worker.run) if worker.leads else None, clock=time.monotonic
         ),
         metrics=Metrics(
-            worker.run, attempt=worker.attempt, generation=worker.generation, active=worker.leads
+            worker.run,
+            attempt=worker.attempt,
+            generation=worker.generation,
+            active=worker.leads,
+            tracking=_tracking(config, worker, resumed_at=progress.step),
         ),
         page=page,
         stop=stop,
@@ -139,6 +144,19 @@ def assemble(
         profiler=profiler,
     )
     return training, progress
+
+
+def _tracking(config: RunConfig, worker: Worker, *, resumed_at: int) -> Tracking | None:
+    """Who else is told of each step; rank 0 alone tells."""
+    if not worker.leads:
+        return None
+    return Tracking(
+        worker.run,
+        config.trackers,
+        attempt=worker.attempt,
+        generation=worker.generation,
+        resumed_at=resumed_at,
+    )
 
 
 def _network(given: Plan, worker: Worker, point: ResumePoint) -> torch.nn.Module:

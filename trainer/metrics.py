@@ -13,6 +13,7 @@ from contract.sampling import Taken
 from trainer.batch.plan import Plan
 from trainer.progress import Progress
 from trainer.step import Outcome
+from trainer.trackers.beside import Tracking
 
 log = logging.getLogger(__name__)
 
@@ -22,8 +23,11 @@ _MOST_WAITING = 16 << 20
 class Metrics:
     """metrics/aNNNN-gNNNN.jsonl of this generation. On other ranks than 0 it writes nothing."""
 
-    def __init__(self, run: RunDir, *, attempt: int, generation: int, active: bool) -> None:
+    def __init__(
+        self, run: RunDir, *, attempt: int, generation: int, active: bool, tracking: Tracking | None = None
+    ) -> None:
         self._file = None
+        self._tracking = tracking
         self._waiting = b""  # what a file system that refused has not taken yet
         self._refused = False
         if active:
@@ -40,6 +44,8 @@ class Metrics:
         if self._file is not None:
             self.sync()
             self._file.close()
+        if self._tracking is not None:
+            self._tracking.close()
 
     def write(
         self,
@@ -86,12 +92,16 @@ class Metrics:
             line["val_loss"] = _number(val_loss)
         self._waiting += json.dumps(line).encode() + b"\n"
         self._try(self._write_waiting)
+        if self._tracking is not None:
+            self._tracking.write(line)
 
     def sync(self) -> None:
         """Make the lines so far durable: a checkpoint must never be newer than the metrics that led to it."""
         if self._file is not None:
             self._try(self._write_waiting)
             self._try(lambda: os.fsync(self._file.fileno()) if self._file else None)
+        if self._tracking is not None:
+            self._tracking.flush()
 
     def _write_waiting(self) -> None:
         while self._waiting and self._file is not None:

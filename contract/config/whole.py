@@ -22,6 +22,7 @@ from contract.config.profile import Profile
 from contract.config.run import Metadata, Run
 from contract.config.schedule import Schedule
 from contract.config.supervision import Supervisor
+from contract.config.trackers import Trackers
 
 
 class RunConfig(Section):
@@ -45,6 +46,7 @@ class RunConfig(Section):
     backup: Backup = Field(default_factory=Backup)
     monitor: Monitor = Field(default_factory=Monitor)
     profile: Profile = Field(default_factory=Profile)
+    trackers: Trackers = Field(default_factory=Trackers)
     supervisor: Supervisor = Field(default_factory=Supervisor)
     alerts: Alerts = Field(default_factory=lambda: Alerts.model_validate({}))
 

@@ -32,8 +32,9 @@ def test_a_profile_says_where_the_time_of_real_steps_went(bench):
         named = sum(seconds for name, seconds in regions.items() if name != "rest")
         assert named == pytest.approx(timing.covered * timing.step_s)
         assert timing.covered >= 0.95
-        # Two clocks: the profiler's, and the loop's own.
-        assert timing.step_s == pytest.approx(item.profiled_s, rel=0.5)
+        # The loop's own clock says no more than the profiler's: it leaves evaluation and save out.
+        loops_s = sum(row["step_s"] for step, row in run.merged().items() if 10 <= step <= 12) / 3
+        assert loops_s <= 1.1 * timing.step_s
         assert 0 < timing.exposed_s <= timing.comm_s < timing.step_s
         assert item.overhead is not None
         assert max(region.peak_bytes or 0 for region in timing.regions) > 0
