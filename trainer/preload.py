@@ -5,6 +5,7 @@ Leaves one thread, no CUDA context and no open device behind: a fork copies neit
 
 # ruff: noqa: E402 - the variables must be set before torch and DeepSpeed are imported
 
+import gc
 import logging
 import os
 import warnings
@@ -40,5 +41,7 @@ from trainer import assembly, ops
 
 ops.never_compile_unused()
 logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
+# DeepSpeed collects garbage a dozen times while it builds an engine, each time through all that is imported (0.5 s).
+gc.freeze()
 
 __all__ = ["assembly", "deepspeed", "torch", "transformers"]
