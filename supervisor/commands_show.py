@@ -186,8 +186,9 @@ def checkpoints(
     from supervisor.words import language
 
     found = _find(root, run)
-    rows = _checkpoint_rows(found, deep=verify, now=time.time())
-    copies, unreadable = copy_rows(found, deep=verify)
+    now = time.time()
+    rows = _checkpoint_rows(found, deep=verify, now=now)
+    copies, unreadable = copy_rows(found, deep=verify, now=now)
     rows += copies
     if as_json:
         _out({"version": 1, "run": found.run_id, "checkpoints": rows, "unreadable": unreadable})

@@ -58,6 +58,18 @@ class FolderStore:
         self._root, self._path = root, root / run_id
         self.where = str(self._path)
 
+    def must_be_known(self) -> None:
+        """To be asked where copies have been made before: under a mount point lies an empty directory.
+
+        Raises:
+            StoreError: this run's directory is gone.
+        """
+        if not self._path.is_dir():
+            raise StoreError(
+                Trouble.MISSING,
+                f"{self._path} is gone, and it held copies: is its disk mounted? (emptied on purpose: mkdir it)",
+            )
+
     def names(self) -> list[str]:
         with _told():
             self._must_be_there()

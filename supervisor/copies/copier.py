@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from contract import manifest
 from contract.config import RunConfig
+from contract.copies.folder import FolderStore
 from contract.copies.pace import Pace
 from contract.copies.report import Mark, Report, read_report, write_report
 from contract.copies.store import Store, StoreError, Trouble
@@ -57,6 +58,8 @@ class Copier:
         )
         try:
             store = open_store(self._config, self._kind, self._run.run_id, environment)
+            if isinstance(store, FolderStore) and self._report.newest and self._report.where == store.where:
+                store.must_be_known()
             self._say(where=store.where)
             self._sender(store).send(source)
         except StoreError as error:

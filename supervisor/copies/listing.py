@@ -11,8 +11,8 @@ from contract.layout import RunDir, parse_checkpoint_name
 from contract.manifest import Checkpoint, in_lineage, read_resumes
 
 
-def copy_rows(run: RunDir, *, deep: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(a row for each copy, newest first; a row for each place that does not answer)."""
+def copy_rows(run: RunDir, *, deep: bool, now: float) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(a row for each copy, newest first; a row for each place that does not answer). Ages are those of the original."""
     config = read_resolved(run.config)
     resumes = read_resumes(run)
     rows, unreadable = [], []
@@ -22,13 +22,17 @@ def copy_rows(run: RunDir, *, deep: bool) -> tuple[list[dict[str, Any]], list[di
             names = sorted(
                 store.names(), key=lambda name: parse_checkpoint_name(name) or (0, 0, 0), reverse=True
             )
-            rows += [_row(kind, examine(store, name, deep=deep), store.where, resumes) for name in names]
+            found = [examine(store, name, deep=deep) for name in names]
+            rows += [_row(kind, item, store.where, resumes, now) for item in found]
         except StoreError as error:
             unreadable.append({"where": kind.value, "trouble": error.trouble.value, "reason": str(error)})
     return rows, unreadable
 
 
-def _row(kind: Kind, item: Checkpoint, where: str, resumes: dict[tuple[int, int], int]) -> dict[str, Any]:
+def _row(
+    kind: Kind, item: Checkpoint, where: str, resumes: dict[tuple[int, int], int], now: float
+) -> dict[str, Any]:
+    what = item.manifest
     current = in_lineage(item.step, (item.attempt, item.generation), resumes)
     return {
         "where": kind.value,
@@ -36,8 +40,11 @@ def _row(kind: Kind, item: Checkpoint, where: str, resumes: dict[tuple[int, int]
         "attempt": item.attempt,
         "generation": item.generation,
         "path": f"{where.rstrip('/')}/{item.path.name}",
-        "complete": item.manifest is not None,
+        "complete": what is not None,
         "valid": item.valid and current,
         "reason": item.reason or ("" if current else "rolled back: a later generation resumed before it"),
-        "bytes": sum(shard.size for shard in item.manifest.shards) if item.manifest else None,
+        "bytes": what.size if what else None,
+        "age_s": round(max(0.0, now - what.saved_at), 1) if what and what.saved_at else None,
+        "world_size": what.world_size if what else None,
+        "val_loss": what.val_loss if what else None,
     }

@@ -14,6 +14,7 @@ from supervisor.core import copies
 from supervisor.core.actions import Tell
 from supervisor.core.case import Case
 from supervisor.core.observation import CheckpointLook, JobLook, Observation
+from supervisor.core.phrases import TROUBLES, word
 from supervisor.core.verdict import Verdict
 from tests.supervisor.conftest import config_of
 
@@ -97,6 +98,17 @@ def test_told_once_with_its_cause_and_again_when_it_is_over() -> None:
     assert "caught up" in clear.alert.text["en"]
     keys = frozenset({told.alert.key, clear.alert.key})
     assert copies.tell(replace(over, history=replace(over.history, open_keys=keys))) == ()
+
+
+@pytest.mark.parametrize("trouble", [item for item in Trouble if item is not Trouble.BEHIND])
+def test_each_trouble_of_a_place_is_told_in_words(trouble) -> None:
+    behind = replace(DONE, behind_since=NOW, trouble=trouble, text="what it said")
+    (told,) = copies.tell(case(behind, step=30, now=NOW + 3600))
+    for language in ("zh", "en"):
+        words = word(TROUBLES, trouble, language)
+        assert words in told.alert.text[language]
+        assert "what it said" in told.alert.text[language]
+    assert word(TROUBLES, trouble, "zh") != trouble
 
 
 def test_a_place_that_is_only_slow_is_told_as_that() -> None:

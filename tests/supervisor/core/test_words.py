@@ -17,7 +17,7 @@ from supervisor.core.causes import End, explain, normalised
 from supervisor.core.decide import decide
 from supervisor.core.judge import judge
 from supervisor.core.observation import CheckpointLook, JobLook, Observation
-from supervisor.core.phrases import CAUSES, PHASES, STATES
+from supervisor.core.phrases import CAUSES, PHASES, STATES, word
 from supervisor.core.recovery import news, recovered
 from supervisor.core.status import status
 from supervisor.core.story import story
@@ -314,7 +314,9 @@ def test_a_failed_save_is_an_event_with_its_cause_once() -> None:
 @pytest.mark.parametrize(
     ("words", "cause"),
     [
+        ("OSError: [Errno 28] No space left on device: 'x'", Cause.DISK_FULL),
         ("OSError: [Errno 122] Disk quota exceeded: 'x'", Cause.DISK_FULL),
+        ("OSError: [Errno 30] Read-only file system: 'x'", Cause.FILESYSTEM),
         ("FileNotFoundError: /c is not there: its file system is not mounted (any more)", Cause.FILESYSTEM),
         (
             "rank 3: the file system does not answer: writing a checkpoint has stood still for 90 s",
@@ -327,6 +329,10 @@ def test_a_failed_save_is_an_event_with_its_cause_once() -> None:
 def test_the_cause_of_a_failed_save(words: str, cause: Cause) -> None:
     (found,) = news(history(), seen(node(0, worker(0, save_error=f"rank 0: {words}")), node(1)))
     assert found.cause == cause
+    alert = troubles.saves_failing(history(found), found)
+    for language in ("zh", "en"):
+        assert word(CAUSES, cause, language) in alert.text[language]
+        assert words in alert.text[language]
 
 
 def test_people_are_told_of_an_episode_of_failed_saves_and_of_its_end() -> None:
@@ -428,9 +434,9 @@ def test_the_story_tells_every_kind_in_both_languages() -> None:
     world.until(training)
     world.kill_rank(1)
     world.run()
-    for language, word in (("en", "was killed by SIGKILL"), ("zh", "进程被信号杀死")):
+    for language, words in (("en", "was killed by SIGKILL"), ("zh", "进程被信号杀死")):
         lines = story(world.journal, language)
-        assert any(word in line for line in lines)
+        assert any(words in line for line in lines)
         assert lines[0].startswith("1970-01-12 13:46:40Z  ")
     silent = {"AlertTried", "AlertDelivered"}
     kinds = {kind for kind in ev.KINDS.values() if kind.__name__ not in silent}
