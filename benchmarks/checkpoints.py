@@ -1,20 +1,23 @@
-"""How long a save stops the training: ciuic beside DeepSpeed's plain save and its own background engine.
+"""How long a save stops the training, and how long a load takes: ciuic beside DeepSpeed's own ways, by model size.
 
     python -P benchmarks/checkpoints.py              # three model sizes; rewrites the table in docs/benchmarks.md
     python -P benchmarks/checkpoints.py --hidden 128 --saves 3 --no-write
 
-One rank on CPU, the same model, data and optimizer for each way, each in a process of its own, one after the other.
-Between two saves the model trains, so that a save in the background has something to be beside of.
+One rank on CPU, ZeRO 2, the same model, data and optimizer for each way, each in a process of its own, one after the
+other. Between two saves the model trains, so that a save in the background has something to be beside of.
 
 DeepSpeed's background engine ("decoupled") runs here with its plain file writer: its fast one needs a GPU's pinned
-memory. Its save is complete at the next step, which waits for it; that wait is counted as standing still.
+memory. Its save is complete at the next step, which waits for it; that wait is counted as standing still. As it is, it
+refuses what DeepSpeed's own ZeRO 1 and 2 hand to it (slices of the master weights that still require a gradient); the
+row "detached" is with a copy of that structure whose tensors do not, made by this script, and not counted against it.
+
+A load reads what was just saved, from the page cache. Ours compares every checksum first, as each start does.
 """
 
 import argparse
 import json
 import os
 import platform
-import re
 import shutil
 import statistics
 import subprocess
@@ -23,72 +26,35 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 # ruff: noqa: PLC0415 - torch is imported by the measuring process only, after its variables are set
 HERE = Path(__file__).resolve().parent.parent
 DOCUMENT = HERE / "docs" / "benchmarks.md"
 MARKS = ("<!-- checkpoints: made by benchmarks/checkpoints.py -->", "<!-- /checkpoints -->")
-WAYS = ("plain", "deepspeed-background", "ciuic", "ciuic-foreground")
 NAMES = {
     "plain": "`engine.save_checkpoint` (not synced)",
-    "deepspeed-background": "DeepSpeed, decoupled writer (not synced)",
+    "decoupled": "DeepSpeed, decoupled writer (not synced)",
+    "detached": "DeepSpeed, decoupled writer, detached",
     "ciuic": "ciuic",
     "ciuic-foreground": "ciuic, `background = false`",
 }
 STEPS_BETWEEN = 6
 LENGTH = 64
+VOCABULARY = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """Medians over the saves after the first; seconds and bytes."""
+    """Medians over the saves after the first; seconds and bytes. `load`: what it took, or why it did not work."""
 
     blocked_s: float
     complete_s: float
-    load_s: float
+    load: float | str
     size: int
     step_s: float  # a step while nothing is being saved
     beside_s: float  # the steps right after a save, where a save in the background is written
     parameters: int
-
-
-def one(way: str, hidden: int, saves: int, place: Path) -> Measured:
-    """Measure one way in this process."""
-    import trainer.preload  # noqa: F401
-
-    training = build(way, hidden, place)
-    step_s = statistics.median(timed(training.step) for _ in range(STEPS_BETWEEN + 2))
-    blocked, complete, beside = [], [], []
-    for number in range(saves + 1):
-        started = time.perf_counter()
-        training.save(number)
-        stood = time.perf_counter() - started
-        first = timed(training.step)
-        if way == "deepspeed-background":  # its commit is part of the next step
-            stood += max(0.0, first - step_s)
-            complete.append(time.perf_counter() - started)
-        steps = [first]
-        while len(steps) < STEPS_BETWEEN or not training.done():
-            steps.append(timed(training.step))
-        if way != "deepspeed-background":
-            complete.append(training.complete_s() or stood)
-        blocked.append(stood)
-        beside.append(statistics.mean(steps[1:]))
-    size = sum(path.stat().st_size for path in training.newest().rglob("*") if path.is_file())
-    load_s = timed(training.load) if way in {"plain", "ciuic"} else float("nan")
-    parameters = sum(item.numel() for item in training.engine.module.parameters())
-    if way == "deepspeed-background":
-        training.engine.checkpoint_engine.cleanup()  # ends its process, which would outlive us
-    return Measured(
-        blocked_s=statistics.median(blocked[1:]),
-        complete_s=statistics.median(complete[1:]),
-        load_s=load_s,
-        size=size,
-        step_s=step_s,
-        beside_s=statistics.median(beside[1:]),
-        parameters=parameters,
-    )
 
 
 def timed(work) -> float:
@@ -97,23 +63,9 @@ def timed(work) -> float:
     return time.perf_counter() - started
 
 
-def build(way: str, hidden: int, place: Path) -> SimpleNamespace:
-    """Engine and the four things that are done with it."""
-    import torch
-
+def recipe(way: str, hidden: int):
+    """The configuration of one way and size."""
     from contract.config import parse
-    from contract.layout import RunDir
-    from contract.page import NullPage
-    from trainer.checkpoint import Checkpoints
-    from trainer.distributed import Ranks
-    from trainer.engine import build_engine, deepspeed_config
-    from trainer.groups import Layout, groups_of
-    from trainer.model import architecture, build_model
-    from trainer.norms import Watch
-    from trainer.progress import Progress
-    from trainer.resume import ResumePoint
-    from trainer.step import Wishes
-    from trainer.worker import worker_from_environment
 
     value = {
         "run": {"steps": 10_000},
@@ -132,68 +84,192 @@ def build(way: str, hidden: int, place: Path) -> SimpleNamespace:
         "deepspeed": {"zero_stage": 2},
         "checkpoint": {"background": way != "ciuic-foreground", "keep_last": 2},
     }
-    config = parse(value, source="benchmark", bases=[HERE])
-    run = RunDir(path=place)
-    run.checkpoints.mkdir(parents=True)
-    worker = worker_from_environment(os.environ, place)
-    ranks = Ranks(worker, accelerator="cpu", timeout_s=600, patience_s=60)
-    model = build_model(architecture(config.model, vocab_size=1024, sequence_length=LENGTH), seed=1)
-    groups = groups_of(model, config.model.layers, Layout.BY_LAYER)
-    settings = deepspeed_config(config, ranks=1)
-    if way == "deepspeed-background":
-        settings["checkpoint"] = {"writer": {"type": "python", "decoupled": True, "data_parallel": "replica"}}
-    engine = build_engine(config, settings, model, groups, Watch(limit=lambda: float("inf")))
-    batch = torch.randint(0, 1024, (2, LENGTH), generator=torch.Generator().manual_seed(1))
-    checkpoints = Checkpoints(config, worker, ranks, NullPage())
-    ours = way.startswith("ciuic")
-    if ours:
-        checkpoints.attach(engine, {})
-    names: list[str] = []
+    return parse(value, source="benchmark", bases=[HERE])
 
-    def step() -> None:
-        engine.backward(engine(input_ids=batch, labels=batch, use_cache=False).loss)
-        engine.step()
-        if ours:
-            checkpoints.look(checkpoints.wishes())
 
-    started_at: list[float] = []
+class Training:
+    """An engine that trains on one batch for ever, and DeepSpeed's own ways to save and load it."""
 
-    def save(number: int) -> None:
-        started_at.append(time.perf_counter())
-        if ours:
-            progress = Progress(step=number + 1)
-            checkpoints.save(engine, progress, Wishes(), loss=1.0, val_loss=None, must=False)
-            names.append(run.checkpoint(number + 1, worker.attempt, worker.generation).name)
-        else:
-            names.append(f"save-{number}")
-            engine.save_checkpoint(str(run.checkpoints), tag=names[-1])
-            if number > 1:
-                shutil.rmtree(run.checkpoints / names[-3])
+    settings: dict[str, Any] = {}  # noqa: RUF012 - replaced as a whole
+    wait_counts = False  # whether a save ends in the step after it
 
-    def complete_s() -> float:
-        if not ours:
-            return 0.0
-        from contract.manifest import decode
+    def __init__(self, config, place: Path) -> None:
+        import torch
 
-        published = decode((run.checkpoints / names[-1] / "MANIFEST.json").read_bytes()).saved_at
-        return published - (time.time() - (time.perf_counter() - started_at[-1]))
+        from contract.layout import RunDir
+        from trainer.distributed import Ranks
+        from trainer.engine import build_engine, deepspeed_config
+        from trainer.groups import Layout, groups_of
+        from trainer.model import architecture, build_model
+        from trainer.norms import Watch
+        from trainer.worker import worker_from_environment
 
-    def load() -> None:
-        if ours:
-            point = ResumePoint(generation=0, checkpoint=names[-1], progress=Progress(), ranks=1)
-            checkpoints.load(engine, point, groups)
-        else:
-            engine.load_checkpoint(str(run.checkpoints), tag=names[-1])
+        self.config, self.run = config, RunDir(path=place)
+        self.run.checkpoints.mkdir(parents=True)
+        self.worker = worker_from_environment(os.environ, place)
+        self.ranks = Ranks(self.worker, accelerator="cpu", timeout_s=600, patience_s=60)
+        shape = architecture(config.model, vocab_size=VOCABULARY, sequence_length=LENGTH)
+        model = build_model(shape, seed=1)
+        self.groups = groups_of(model, config.model.layers, Layout.BY_LAYER)
+        settings = deepspeed_config(config, ranks=1) | self.settings
+        self.engine = build_engine(config, settings, model, self.groups, Watch(limit=lambda: float("inf")))
+        dice = torch.Generator().manual_seed(1)
+        self.batch = torch.randint(0, VOCABULARY, (2, LENGTH), generator=dice)
+        self.names: list[str] = []
+        self.started = 0.0
 
-    return SimpleNamespace(
-        engine=engine,
-        step=step,
-        save=save,
+    def step(self) -> None:
+        self.engine.backward(self.engine(input_ids=self.batch, labels=self.batch, use_cache=False).loss)
+        self.engine.step()
+
+    def save(self, number: int) -> None:
+        self.names.append(f"save-{number}")
+        self.engine.save_checkpoint(str(self.run.checkpoints), tag=self.names[-1])
+        if number > 1:
+            shutil.rmtree(self.run.checkpoints / self.names[-3])
+
+    def saving(self) -> bool:
+        """Whether a save is still being written."""
+        return False
+
+    def complete_s(self, stood_s: float) -> float:
+        """Seconds from the beginning of the newest save to its end."""
+        return stood_s
+
+    def load(self) -> None:
+        self.engine.load_checkpoint(str(self.run.checkpoints), tag=self.names[-1])
+
+    def close(self) -> None:
+        """End what would outlive this process."""
+
+    @property
+    def newest(self) -> Path:
+        return self.run.checkpoints / self.names[-1]
+
+
+class Decoupled(Training):
+    """DeepSpeed's background engine as it is."""
+
+    settings = {"checkpoint": {"writer": {"type": "python", "decoupled": True, "data_parallel": "replica"}}}  # noqa: RUF012
+    wait_counts = True
+
+    def close(self) -> None:
+        self.engine.checkpoint_engine.cleanup()
+
+
+class Detached(Decoupled):
+    """The same, given what its queue takes."""
+
+    def __init__(self, config, place: Path) -> None:
+        super().__init__(config, place)
+        writer = self.engine.checkpoint_engine
+        plain = writer.save
+        writer.save = lambda state_dict, path: plain(detached(state_dict), path)
+
+
+class Ours(Training):
+    def __init__(self, config, place: Path) -> None:
+        from contract.page import NullPage
+        from trainer.checkpoint import Checkpoints
+
+        super().__init__(config, place)
+        self.checkpoints = Checkpoints(config, self.worker, self.ranks, NullPage())
+        self.checkpoints.attach(self.engine, {})
+
+    def step(self) -> None:
+        super().step()
+        self.checkpoints.look(self.checkpoints.wishes())
+
+    def save(self, number: int) -> None:
+        from trainer.progress import Progress
+        from trainer.step import Wishes
+
+        self.started = time.time()
+        progress = Progress(step=number + 1)
+        self.checkpoints.save(self.engine, progress, Wishes(), loss=1.0, val_loss=None, must=False)
+        self.names.append(self.run.checkpoint(number + 1, self.worker.attempt, self.worker.generation).name)
+
+    def saving(self) -> bool:
+        return self.checkpoints.wishes().saving
+
+    def complete_s(self, stood_s: float) -> float:  # noqa: ARG002 - the manifest tells
+        from contract import manifest
+
+        return manifest.decode((self.newest / manifest.NAME).read_bytes()).saved_at - self.started
+
+    def load(self) -> None:
+        from contract import manifest
+        from trainer.progress import Progress
+        from trainer.resume import ResumePoint
+
+        if not manifest.examine(self.newest, deep=True).valid:
+            raise SystemExit("what was saved is not valid")
+        point = ResumePoint(generation=0, checkpoint=self.newest.name, progress=Progress(), ranks=1)
+        self.checkpoints.load(self.engine, point, self.groups)
+
+
+WAYS = {
+    "plain": Training,
+    "decoupled": Decoupled,
+    "detached": Detached,
+    "ciuic": Ours,
+    "ciuic-foreground": Ours,
+}
+
+
+def detached(value):
+    """The same structure with tensors that no gradient is asked of; nothing is copied."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.detach()
+    if isinstance(value, dict):
+        return type(value)((key, detached(item)) for key, item in value.items())
+    if isinstance(value, list):
+        return [detached(item) for item in value]
+    return value
+
+
+def one(way: str, hidden: int, saves: int, place: Path) -> Measured:
+    """Measure one way in this process."""
+    import trainer.preload  # noqa: F401
+
+    training = WAYS[way](recipe(way, hidden), place)
+    step_s = statistics.median(timed(training.step) for _ in range(STEPS_BETWEEN + 2))
+    blocked, complete, beside = [], [], []
+    for number in range(saves + 1):
+        stood = timed(lambda number=number: training.save(number))
+        first = timed(training.step)
+        if training.wait_counts:
+            stood += max(0.0, first - step_s)
+        steps = [first]
+        while len(steps) < STEPS_BETWEEN or training.saving():
+            steps.append(timed(training.step))
+        blocked.append(stood)
+        complete.append(training.complete_s(stood))
+        beside.append(statistics.mean(steps[1:]))
+    size = sum(path.stat().st_size for path in training.newest.rglob("*") if path.is_file())
+    try:
+        load: float | str = timed(training.load)
+    except Exception as error:
+        load = said(error)
+    parameters = sum(item.numel() for item in training.engine.module.parameters())
+    training.close()
+    return Measured(
+        blocked_s=statistics.median(blocked[1:]),
+        complete_s=statistics.median(complete[1:]),
         load=load,
-        complete_s=complete_s,
-        done=lambda: not (ours and checkpoints.wishes().saving),
-        newest=lambda: run.checkpoints / names[-1],
+        size=size,
+        step_s=step_s,
+        beside_s=statistics.median(beside[1:]),
+        parameters=parameters,
     )
+
+
+def said(error: BaseException) -> str:
+    """The first sentence of an error, as a cell of a table."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text.partition(". ")[0].replace("|", "/")[:200]
 
 
 def measure(way: str, hidden: int, saves: int, scratch: Path) -> Measured | str:
@@ -216,64 +292,81 @@ def measure(way: str, hidden: int, saves: int, scratch: Path) -> Measured | str:
         )
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("measured ")]
-    if done.returncode or not lines:
-        errors = [line for line in done.stderr.splitlines() if re.match(r"(\[rank0\]: )?\w*Error: ", line)]
-        return (errors or ["it said nothing"])[0].removeprefix("[rank0]: ").partition(",")[0]
-    return Measured(**json.loads(lines[-1].removeprefix("measured ")))
+    for line in reversed(done.stdout.splitlines()):
+        kind, _, rest = line.partition(" ")
+        if kind == "measured":
+            return Measured(**json.loads(rest))
+        if kind == "failed":
+            return str(json.loads(rest))
+    return f"it ended with {done.returncode} and said nothing"
+
+
+def row(way: str, got: Measured | str, plain: Measured | None) -> str:
+    if isinstance(got, str):
+        return f"| {NAMES[way]} | | did not work: {got} | | | | |"
+    ratio = f"{got.blocked_s / plain.blocked_s:.2f}" if plain else ""
+    load = got.load if isinstance(got.load, str) else f"{got.load:.2f}"
+    return (
+        f"| {NAMES[way]} | {got.parameters / 1e6:.1f} M, {got.size / 1e6:.0f} MB | {got.blocked_s:.3f} | {ratio} "
+        f"| {got.complete_s:.2f} | {got.beside_s / got.step_s:.2f} | {load} |"
+    )
 
 
 def rows(hiddens: list[int], saves: int, scratch: Path) -> list[str]:
     """Lines of the table, told as they come."""
     found = []
     for hidden in hiddens:
-        plain = None
+        plain: Measured | None = None
         for way in WAYS:
             got = measure(way, hidden, saves, scratch)
-            if isinstance(got, str):
-                line = f"| {NAMES[way]} | | did not work: {got} | | | | |"
-            else:
-                plain = plain or got
-                line = (
-                    f"| {NAMES[way]} | {got.parameters / 1e6:.1f} M, {got.size / 1e6:.0f} MB "
-                    f"| {got.blocked_s:.3f} | {got.blocked_s / plain.blocked_s:.2f} | {got.complete_s:.2f} "
-                    f"| {got.beside_s / got.step_s:.2f} | {'' if got.load_s != got.load_s else f'{got.load_s:.2f}'} |"
-                )
-            print(line, flush=True)
-            found.append(line)
+            if way == "plain" and isinstance(got, Measured):
+                plain = got
+            found.append(row(way, got, plain))
+            print(found[-1], flush=True)
     return found
 
 
-def write(lines: list[str]) -> None:
-    """Put the table into the document, between its marks."""
+def table(lines: list[str], hiddens: list[int], saves: int) -> str:
+    sizes = " ".join(f"--hidden {hidden}" for hidden in hiddens)
+    where = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     head = [
-        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; medians.",
+        f"`python -P benchmarks/checkpoints.py {sizes} --saves {saves}`: one rank on CPU, ZeRO 2; {where}; medians.",
         "",
         "| way | model, checkpoint | stands still (s) | to the plain save | complete after (s) | step beside it | load (s) |",
         "|---|---|---|---|---|---|---|",
     ]
-    text = DOCUMENT.read_text()
-    before, _, rest = text.partition(MARKS[0])
+    return "\n".join([*head, *lines])
+
+
+def write(text: str) -> None:
+    """Put the table into the document, between its marks."""
+    before, _, rest = DOCUMENT.read_text().partition(MARKS[0])
     _, _, after = rest.partition(MARKS[1])
-    DOCUMENT.write_text(before + MARKS[0] + "\n" + "\n".join([*head, *lines]) + "\n" + MARKS[1] + after)
+    DOCUMENT.write_text(f"{before}{MARKS[0]}\n{text}\n{MARKS[1]}{after}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--hidden", type=int, action="append")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--hidden", type=int, action="append", help="size of the model; again for more sizes")
     parser.add_argument("--saves", type=int, default=5)
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()))
-    parser.add_argument("--no-write", action="store_true")
-    parser.add_argument("--one", default="")
-    parser.add_argument("--place", type=Path)
+    parser.add_argument("--no-write", action="store_true", help="print the table only")
+    parser.add_argument("--one", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--place", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
-        found = one(given.one, given.hidden[0], given.saves, given.place)
-        print("measured " + json.dumps(vars(found)), flush=True)
+        try:
+            found = one(given.one, given.hidden[0], given.saves, given.place)
+            print("measured " + json.dumps(vars(found)), flush=True)
+        except Exception as error:
+            print("failed " + json.dumps(said(error)), flush=True)
         os._exit(0)
-    lines = rows(given.hidden or [256, 512, 1024], given.saves, given.scratch)
+    hiddens = given.hidden or [256, 512, 1024]
+    made = table(rows(hiddens, given.saves, given.scratch), hiddens, given.saves)
     if not given.no_write:
-        write(lines)
+        write(made)
 
 
 if __name__ == "__main__":
