@@ -1,6 +1,7 @@
 """Killed at every system call of a save and of a removal: what counts afterwards is whole."""
 
 import shutil
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,11 @@ from tests.trainer.killed_publisher import KEPT, content, save
 from trainer.publish import prune
 
 pytestmark = crash.needs_strace
-SCRIPT = Path(__file__).with_name("killed_publisher.py")
+
+
+def publisher(what: str, prepare: Callable[[Path], object]) -> crash.Program:
+    script = Path(__file__).with_name("killed_publisher.py")
+    return crash.Program(script=script, prepare=prepare, arguments=lambda place: [what, str(place)])
 
 
 def two_saves(place: Path) -> None:
@@ -44,9 +49,7 @@ def loads(run: RunDir) -> list[int]:
 
 def test_killed_anywhere_in_a_save_it_is_complete_or_does_not_count(tmp_path: Path) -> None:
     results = []
-    for kill in crash.every_kill(
-        SCRIPT, arguments=lambda place: ["save", str(place)], prepare=two_saves, where=tmp_path
-    ):
+    for kill in publisher("save", two_saves).every_kill(tmp_path):
         run = RunDir(path=kill.place)
         assert loads(run) in ([2, 1], [3, 2, 1]), kill
         results.append(loads(run)[0])
@@ -68,9 +71,7 @@ def test_killed_anywhere_in_a_removal_what_is_kept_is_whole(tmp_path: Path) -> N
     eight_saves(tmp_path / "as-it-was")
     copy = partial(shutil.copytree, tmp_path / "as-it-was", dirs_exist_ok=True)
     number = 0
-    for kill in crash.every_kill(
-        SCRIPT, arguments=lambda place: ["prune", str(place)], prepare=copy, where=tmp_path
-    ):
+    for kill in publisher("prune", copy).every_kill(tmp_path):
         number += 1
         run = RunDir(path=kill.place)
         left = loads(run)
@@ -86,9 +87,7 @@ def test_killed_anywhere_in_a_removal_what_is_kept_is_whole(tmp_path: Path) -> N
 
 def test_everything_is_on_disk_before_the_manifest_has_its_name(tmp_path: Path) -> None:
     """A kill loses nothing that was written; a power failure does. So the order of the calls is proven too."""
-    calls = crash.calls(
-        SCRIPT, arguments=lambda place: ["save", str(place)], prepare=two_saves, where=tmp_path
-    )
+    calls = publisher("save", two_saves).calls(tmp_path)
     kinds = [call.partition("(")[0] for call in calls]
     renamed = next(number for number, kind in enumerate(kinds) if kind.startswith("rename"))
     dirty = 0

@@ -2,9 +2,10 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,12 +16,12 @@ from transformers.models.deepseek_v3.configuration_deepseek_v3 import DeepseekV3
 import trainer.export
 from contract import config as configuration
 from contract import manifest
+from tests import crash
 from tests.trainer.conftest import ENVIRONMENT
 from trainer.data.batches import stack
 from trainer.data.prepare import Recipe, prepare
 from trainer.data.reader import TokenReader
 from trainer.export import ExportError, export
-from trainer.reshape import hub
 from trainer.reshape.hub import INDEX, hub_tensors, write_weights
 
 pytestmark = pytest.mark.train
@@ -119,35 +120,39 @@ def test_export_says_why_it_cannot(bench, tmp_path):
     assert not list(run.run.path.glob("exports/*"))
 
 
-@pytest.mark.parametrize("call", [1, 6])
-def test_a_killed_export_leaves_nothing_that_looks_like_one(bench, tmp_path, call):
-    run = bench(world_size=1, run={"steps": 1})
+@crash.needs_strace
+@pytest.mark.parametrize(
+    "kinds", [crash.CHANGES, pytest.param(crash.CALLS, marks=pytest.mark.slow)], ids=["changes", "all"]
+)
+def test_an_export_that_is_killed_at_any_call_is_whole_or_does_not_exist(bench, tmp_path, monkeypatch, kinds):
+    run = bench(world_size=1, run={"steps": 1}, model={"layers": 1})
     run.train()
-    target = tmp_path / "out"
-    child = os.fork()
-    if child == 0:
-        calls = 0
-        fsync = os.fsync
-
-        def dying(descriptor):
-            nonlocal calls
-            calls += 1
-            if calls == call:
-                os.kill(os.getpid(), signal.SIGKILL)
-            fsync(descriptor)
-
-        os.fsync = dying
-        try:
-            write = hub.write_weights
-            trainer.export.write_weights = lambda place, tensors: write(place, tensors, shard_bytes=8_000)
+    program = crash.Program(
+        script=Path(__file__).with_name("killed_export.py"),
+        prepare=lambda place: None,
+        arguments=lambda place: [str(run.run.path), str(place / "out")],
+        threads=False,
+        kinds=kinds,
+    )
+    monkeypatch.setattr(trainer.export, "write_weights", partial(write_weights, shard_bytes=25_000))
+    kills = tmp_path / "kills"
+    kills.mkdir()
+    whole = []
+    for kill in program.every_kill(kills, at_once=1):
+        target = kill.place / "out"
+        whole.append(target.exists())
+        if not target.exists():
             export(run.run, step=-1, target=target, dtype="bf16")
-        finally:
-            os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    assert not target.exists()
-    export(run.run, step=-1, target=target, dtype="bf16")
-    assert [path.name for path in tmp_path.iterdir() if "out" in path.name] == ["out"]
-    AutoModelForCausalLM.from_pretrained(target)
+            assert list(kill.place.iterdir()) == [target], kill
+        wanted = kills / "undisturbed" / "out"
+        assert contents(target) == contents(wanted), kill
+    assert len(list(wanted.glob("*.safetensors"))) > 1
+    assert whole == sorted(whole), "once it exists, it is whole"
+    assert {*whole} == {False, True}
+
+
+def contents(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
 def weights(place, kind, **changes):

@@ -8,12 +8,15 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from contract import config as configuration
 from contract import manifest
 from contract.states import Phase
+from trainer.origin import code_version, config_digest
 
 pytestmark = pytest.mark.train
 
@@ -138,18 +141,24 @@ def test_without_a_copy_training_stands_still_and_the_result_is_the_same(bench):
 def test_what_has_changed_is_told_at_the_resume(bench):
     run = bench()
     run.train()
+    directory = run.run.checkpoint(8, 1, 1)
+    before = manifest.examine(directory, deep=True).manifest
+    manifest.publish(directory, replace(before, code="0.0.9 xxh3:0"))
     text = run.run.config.read_text()
     run.run.config.write_text(text.replace("steps = 8", "steps = 10").replace("lr = 0.003", "lr = 0.002"))
     told = run.train(CIUIC_SKIP_WINDOWS="[[70, 72]]").text()
     assert "setting changed since step-000000008-a0001-g0001: run.steps: 8 → 10" in told
     assert told.count("setting changed") <= 2
-    assert "other code" not in told
+    assert f"other code than in {directory.name}: {before.code}, was 0.0.9 xxh3:0" in told
     assert "jumped from now on: sampler positions [70, 72)" in told
     assert run.steps(2)[0]["positions"] == [64, 74]
     # The windows are in the checkpoint: a resume that is told of none jumps them all the same.
     found = manifest.examine(run.run.checkpoint(10, 1, 2), deep=True).manifest
     assert found.skip_windows == ((70, 72),)
-    assert found.code.split(" ")[1].startswith("xxh3:")
+    assert found.code == before.code == code_version()
+    assert found.config_digest == config_digest(configuration.read_resolved(run.run.config))
+    assert before.config_digest not in {"", found.config_digest}
+    assert "other code" not in run.train().text()
 
 
 def test_a_zombie_publishes_nothing_and_removes_nothing(bench):

@@ -112,35 +112,6 @@ def test_a_resume_follows_the_schedule_of_the_config(bench):
     assert rates[7] == pytest.approx(0, abs=1e-9)  # at the end of the new config, whatever was saved
 
 
-@pytest.mark.train
-@pytest.mark.parametrize("stage", [0, 2, 3])
-def test_adaptive_annealing_is_the_same_over_a_resume_and_every_group_gets_its_rate(bench, stage):
-    settings = {
-        "run": {"steps": 12},
-        "schedule": {"warmup": 4, "adaptive_from": 0.25, "adaptive_smoothing": 0.1},
-        "deepspeed": {"zero_stage": stage},
-        "precision": {"dtype": "bf16" if stage else "fp32"},
-    }
-    whole = bench("whole", **settings)
-    whole.train()
-    parts = bench("parts", **settings)
-    first = parts.start()
-    first.until(lambda page: page.step >= 6)
-    first.signal(10, ranks=[0])
-    assert first.codes() == [75, 75], first.text()
-    parts.train()
-    own = [
-        torch.load(parts.run.checkpoint(9, 1, 2) / f"rank-0000{rank}.pt", weights_only=False)
-        for rank in (0, 1)
-    ]
-    assert own[0]["kept"] == own[1]["kept"]
-    assert own[0]["kept"]["rates"]["ahead"] != 0
-    kept = ("loss", "lr", "lr_embedding", "grad_norm")
-    rows = [[[row[key] for key in kept] for row in run.merged().values()] for run in (whole, parts)]
-    assert rows[0] == rows[1]
-    assert whole.merged()[1]["lr_embedding"] > whole.merged()[1]["lr"] > 0
-
-
 OLDER = """
 import trainer.preload, trainer.assembly as assembly
 from trainer.checkpoint import Checkpoints
