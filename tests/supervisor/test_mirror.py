@@ -28,7 +28,7 @@ def test_an_outage_of_the_store_disturbs_nobody_and_is_told_with_its_end(place, 
     proxy.become(Fault(kind="refuse"))
     (tmp_path / "backup").mkdir()
     sections = (
-        f'[mirror]\nendpoint = "{proxy.endpoint}"\nalert_minutes = 0.25\nrequest_timeout_s = 1.0\n'
+        f'[mirror]\nendpoint = "{proxy.endpoint}"\nalert_minutes = 0.05\nrequest_timeout_s = 1.0\n'
         f'[backup]\ndirectory = "{tmp_path / "backup"}"\nperiod_minutes = 0.0\n'
     )
     run, config = place.create("--step-time", "0.05", steps=60, labels=LABEL, sections=sections)
