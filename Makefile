@@ -4,12 +4,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 EXTRAS ?= train,s3
+IMAGE  ?= ciuic
+ENGINE ?= docker
 CONFIG ?= configs/tiny-local.toml
 export PYTHONSAFEPATH := 1
 export ROOT SYSTEM RUN_AS DESTDIR PREFIX
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo submit supervise status slurm-up slurm-down slurm-kill-node slurm-start-node install-service uninstall-service reference wheelhouse test test-quick \
+.PHONY: help setup demo submit supervise status slurm-up slurm-down slurm-kill-node slurm-start-node install-service uninstall-service reference wheelhouse image image-sqsh image-sif image-report test test-quick \
         test-full check fix bench bench-mirror bench-slurm clean
 
 help: ## list the targets
@@ -86,6 +88,18 @@ reference: $(STAMP) ## write the documents that are made from the code: settings
 wheelhouse: $(STAMP) ## every package for a node without internet, in wheelhouse/ (EXTRAS=train,s3; empty: the supervisor alone)
 	@$(BIN)/python -m pip wheel -q --disable-pip-version-check -w wheelhouse -c constraints.txt ".$(if $(EXTRAS),[$(EXTRAS)])"
 	@echo "there: python3 -m venv venv; venv/bin/pip install --no-index --find-links wheelhouse 'ciuic$(if $(EXTRAS),[$(EXTRAS)])'"
+
+image: ## the image of image/Dockerfile: IMAGE=name ENGINE=docker|podman
+	@$(ENGINE) build -t "$(IMAGE)" -f image/Dockerfile .
+
+image-sqsh: image ## the same as a file for pyxis: $(IMAGE).sqsh (needs enroot)
+	@enroot import -o "$(IMAGE).sqsh" "dockerd://$(IMAGE)"
+
+image-sif: image ## the same as a file for Apptainer: $(IMAGE).sif
+	@apptainer build "$(IMAGE).sif" "docker-daemon://$(IMAGE):latest"
+
+image-report: ## what doctor says inside it, to compare with `ciuic doctor --json` outside
+	@$(ENGINE) run --rm "$(IMAGE)"
 
 clean: ## remove the environment and caches; runs stay
 	@rm -rf "$(VENV)" .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info

@@ -19,6 +19,7 @@ import numpy as np
 
 from contract import staged
 from contract.files import replace_json
+from contract.sources import FolderSource
 from contract.staged import Sums
 from slurm.node.stage import Stager
 from trainer.data.reader import ShardReader, TokenReader
@@ -63,7 +64,7 @@ def reads(data: Path, stage: Path, latency_s: float, samples: int) -> dict:
     found = {}
     for name, at in (("source", None), ("staged", place)):
         reader = TokenReader(data, "train", length=LENGTH)
-        reader.bytes = Slow(data, at)
+        reader.bytes = Slow(FolderSource(data), at)
         numbers = [chance.randrange(reader.samples) for _ in range(samples)]
         forget(data)
         forget(place)
@@ -78,7 +79,7 @@ def copied(data: Path, target: Path, how: str) -> float:
     forget(data)
     begun = time.perf_counter()
     if how == "ciuic":
-        assert Stager(source=data, stage=target, order=staged.shards_of).turn().complete
+        assert Stager(source=FolderSource(data), stage=target, order=staged.shards_of).turn().complete
     elif how == "cp":
         subprocess.run(["cp", "-r", str(data), str(target)], check=True)
     else:
@@ -102,7 +103,7 @@ def main() -> None:
         rounds = [{tool: copied(data, Path(folder) / f"to-{tool}", tool) for tool in tools} for _ in range(3)]
         speeds = {tool: size / min(one[tool] for one in rounds) / 1e6 for tool in tools}
         stage.mkdir()
-        Stager(source=data, stage=stage, order=staged.shards_of).turn()
+        Stager(source=FolderSource(data), stage=stage, order=staged.shards_of).turn()
         print(json.dumps({"copy_MB_per_s": speeds, "bytes": size}))
         print(json.dumps(reads(data, stage, given.latency_ms / 1e3, given.samples)))
 

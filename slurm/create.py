@@ -18,6 +18,7 @@ from contract.journal import Journal
 from contract.layout import RunDir
 from contract.states import ControlPhase
 from slurm import submit
+from slurm.container import inside
 from slurm.request import attempt_tag
 
 # Slurm replaces `%` in the paths of output files, and takes backslashes and line ends apart.
@@ -83,10 +84,10 @@ def new_run_id(name: str, now: datetime, token: str) -> str:
 def submission_problems(config: RunConfig, root: Path) -> list[Problem]:
     """What is wrong with a configuration only because it is to be submitted, here."""
     found = []
-    if config.job.image:
-        found.append(
-            Problem(where="job.image", what="running in a container is not supported yet; leave it empty")
-        )
+    odd = [path for path in inside(config, root) if any(sign in path for sign in ",: \t")]
+    if config.job.image and odd:
+        what = f"{odd[0]!r} is to be seen in the container, and no mount takes a comma, a colon or a blank in a path"
+        found.append(Problem(where="job.image", what=what))
     bad = sorted(_NOT_IN_PATHS & set(str(root)))
     if bad:
         found.append(

@@ -1,13 +1,15 @@
 """What is asked of Slurm or of this machine for one attempt. Pure: the submitter hands it to submitit as it is."""
 
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from contract.config import RunConfig
-from contract.copies.s3 import CREDENTIALS
+from contract.copies.bucket import CREDENTIALS
 from contract.layout import RunDir
+from slurm.container import NOT_INSIDE, python, srun_options
 
 # Names, not values: sbatch takes the values from the submitter's environment, so that none stands in the script.
 # Without them a job has no PATH, or a submitit that does not know how to talk to its executor.
@@ -41,7 +43,7 @@ def attempt_tag(run_id: str, attempt: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One job: one agent on each of `agents` nodes."""
+    """One job: one agent on each of `agents` nodes. `python`: the shell's words that start it there."""
 
     name: str
     tag: str
@@ -59,6 +61,8 @@ class Request:
     exclude: tuple[str, ...]
     export: tuple[str, ...]
     sbatch: Mapping[str, str]
+    container: tuple[str, ...]
+    python: str
 
     def slurm(self) -> dict[str, Any]:
         """Parameters of submitit's SlurmExecutor."""
@@ -79,7 +83,7 @@ class Request:
             "wckey": "",
             "stderr_to_stdout": True,
             "setup": self._setup(),
-            "srun_args": [*_SRUN, *self._cpus()],
+            "srun_args": [*_SRUN, *self._cpus(), *self.container],
             "additional_parameters": self._additional(),
         }
         return {key: value for key, value in wanted.items() if value is not None}
@@ -123,7 +127,8 @@ def build_request(run: RunDir, config: RunConfig, attempt: int, exclude: Sequenc
     """The request for one attempt; `exclude` are nodes left out on evidence, on top of the config's."""
     job = config.job
     secrets = config.alerts.secrets
-    mirror = CREDENTIALS if config.metadata.bucket[0] else ()  # a restore happens where the ranks are
+    # A restore happens where the ranks are, and so does staging.
+    mirror = CREDENTIALS if config.metadata.bucket[0] or config.data.stored else ()
     return Request(
         name=run.run_id,
         tag=attempt_tag(run.run_id, attempt),
@@ -142,7 +147,9 @@ def build_request(run: RunDir, config: RunConfig, attempt: int, exclude: Sequenc
         export=tuple(
             name
             for name in dict.fromkeys([*EXPORTED, *mirror, *config.trackers.variables, *job.export])
-            if name not in secrets
+            if name not in secrets and not (job.image and name in NOT_INSIDE)
         ),
         sbatch=dict(job.sbatch),
+        container=tuple(srun_options(config, run)),
+        python=python(config, run, sys.executable),
     )

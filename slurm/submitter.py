@@ -20,8 +20,6 @@ from contract.layout import RunDir
 from slurm.launched import become_agent
 from slurm.request import PICKLE, Request, build_request
 
-_PYTHON = f"{shlex.quote(sys.executable)} -P"
-
 
 def _submit(request: Request, run: RunDir, attempt: int, kind: str) -> dict[str, Any]:
     from submitit import LocalExecutor, SlurmExecutor  # noqa: PLC0415
@@ -34,10 +32,10 @@ def _submit(request: Request, run: RunDir, attempt: int, kind: str) -> dict[str,
     try:
         if kind == "slurm":
             DelayedSubmission(become_agent, str(run.path), attempt).dump(Path(request.folder) / PICKLE)
-            executor = SlurmExecutor(request.folder, python=_PYTHON)
+            executor = SlurmExecutor(request.folder, python=request.python)
             executor.update_parameters(**request.slurm())
         else:
-            executor = LocalExecutor(request.folder, python=_PYTHON)
+            executor = LocalExecutor(request.folder, python=request.python)
             executor.update_parameters(**request.local())
         job = executor.submit(become_agent, str(run.path), attempt)
     except (FailedJobError, FailedSubmissionError, RuntimeError, OSError) as error:
@@ -48,7 +46,7 @@ def _submit(request: Request, run: RunDir, attempt: int, kind: str) -> dict[str,
 def _render(request: Request) -> dict[str, Any]:
     from submitit.slurm.slurm import _make_sbatch_string  # noqa: PLC0415 - the executor itself needs srun
 
-    command = f"{_PYTHON} -u -m submitit.core._submit {shlex.quote(request.folder)}"
+    command = f"{request.python} -u -m submitit.core._submit {shlex.quote(request.folder)}"
     return {"script": _make_sbatch_string(command=command, folder=request.folder, **request.slurm())}
 
 

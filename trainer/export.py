@@ -5,6 +5,7 @@ Needs no rank and no engine; reads whatever number of ranks and ZeRO stage wrote
 
 import argparse
 import json
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from contract import config as configuration
 from contract import files, manifest
 from contract.layout import RunDir
 from contract.manifest import Bounds, Checkpoint
+from contract.sources import open_source
 from trainer import pretrained
 from trainer.data.tokenizer import END_TOKEN
 from trainer.errors import ReadError, TrainerError
@@ -129,12 +131,13 @@ def _copy_tokenizer(run: RunDir, target: Path) -> tuple[tuple[str, ...], dict[st
         shutil.copyfile(path, target / path.name)
     if kept:
         return tuple(path.name for path in kept), {}
-    data = Path(configuration.read_resolved(run.config).data.sources[0].path)
-    index = files.read_json(data / "index.json")
-    content = data / "tokenizer.json"
-    if index is None or not content.exists():
+    data = configuration.read_resolved(run.config).data
+    source = open_source(data.sources[0].path, data.store, os.environ)
+    try:
+        index = json.loads(source.whole("index.json"))
+        (target / "tokenizer.json").write_bytes(source.whole("tokenizer.json"))
+    except FileNotFoundError:
         return (), {}
-    shutil.copyfile(content, target / content.name)
     end = index["tokenizer"]["end"]
     facts = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END_TOKEN}
     (target / "tokenizer_config.json").write_text(json.dumps(facts, indent=1) + "\n")

@@ -23,8 +23,8 @@ class _Copied(Section):
     """A copy that is behind the newest checkpoint for so long is told to people."""
 
 
-class Mirror(_Copied):
-    """Object storage. Where to is the label `ciuic.io/checkpoint-path`; keys come from the environment only."""
+class Service(Section):
+    """An S3-compatible service. Keys come from the environment only (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)."""
 
     endpoint: str = ""
     """Address of an S3-compatible service (MinIO, Ceph, OSS, COS), without bucket, path or user; "": Amazon's."""
@@ -40,6 +40,10 @@ class Mirror(_Copied):
             # Not echoed: whoever writes a key into an address must not find it in a log.
             return ['endpoint: takes "https://host" or "https://host:port", without bucket, path or user']
         return []
+
+
+class Mirror(_Copied, Service):
+    """Object storage. Where to is the label `ciuic.io/checkpoint-path`; keys come from the environment only."""
 
 
 class Backup(_Copied):

@@ -12,6 +12,7 @@ VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]
 SbatchKey = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]*$")]
 # A value of an sbatch option may hold blanks and quotes (it is quoted), but a newline would end the line.
 SbatchValue = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$")]
+Mount = Annotated[str, StringConstraints(pattern=r"^/[^\s,:]*(:/[^\s,:]*)?$")]
 
 OWNED_BY_US = frozenset(
     {
@@ -59,7 +60,15 @@ class Job(Section):
     exclude: list[Word] = Field(default_factory=list)
     """Nodes never to use, on top of those that the supervisor excludes on evidence."""
     image: str = ""
-    """Container image to run in (pyxis or Apptainer); "" runs on the node itself."""
+    """Container image to run in, with ciuic in it (`make image`): a .sqsh file or [USER@][REGISTRY#]NAME for pyxis, a
+    .sif file for Apptainer; "" runs on the node itself."""
+    container: Literal["pyxis", "apptainer"] = "pyxis"
+    """What runs the image: Slurm's pyxis plugin (enroot), or `apptainer exec` in each task."""
+    image_python: str = "/opt/ciuic/bin/python"
+    """Python in the image that has ciuic; `make image` puts it there."""
+    mounts: list[Mount] = Field(default_factory=list)
+    """Further directories that the container sees, as "/path" or "/path:/path/inside". The run's, the data's and
+    [node] stage are there already, under the same paths as outside."""
     sbatch: dict[SbatchKey, SbatchValue] = Field(default_factory=dict)
     """Further sbatch options, as `key = "value"`; the ones that ciuic sets itself are refused."""
     command: list[str] = Field(default_factory=list)
@@ -85,6 +94,10 @@ class Job(Section):
         if self.signal_before_limit_s >= self.time_limit_min * 60:
             found.append(
                 f"signal_before_limit_s: {self.signal_before_limit_s} s is the whole time limit of {self.time_limit_min} min"
+            )
+        if self.image and self.executor == "local":
+            found.append(
+                'image: the local executor starts no container; use executor = "slurm", or start ciuic inside'
             )
         taken = sorted(key for key in self.sbatch if key.replace("-", "_") in OWNED_BY_US)
         found += [f"sbatch.{key}: ciuic sets this option itself; remove it" for key in taken]

@@ -11,6 +11,7 @@ from typing import Any, get_args, get_origin
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
+from contract.config.data import in_storage
 from contract.config.feed import fed, rest
 from contract.config.pretrained import shaped
 from contract.config.whole import BETWEEN, RunConfig
@@ -146,7 +147,7 @@ def _self_contained(config: RunConfig) -> RunConfig:
 
 
 def _anchor(path: str, bases: Sequence[Path]) -> str:
-    if not path or Path(path).is_absolute():
+    if not path or Path(path).is_absolute() or in_storage(path):
         return path
     tried = [(base / path).resolve() for base in bases]
     return str(next((place for place in tried if place.exists()), tried[0] if tried else path))

@@ -20,6 +20,7 @@ from contract import manifest
 from contract.config import RunConfig, read_resolved
 from contract.layout import RunDir
 from contract.sampling import part_seed, shares
+from contract.sources import open_source
 from contract.staged import Shard
 from slurm.agent.spawner import die_with_parent
 from slurm.node.stage import Progress, Stager, in_order_of_use
@@ -53,7 +54,12 @@ def stagers_of(config: RunConfig, run: RunDir, stage: Path) -> list[Stager]:
         return shards
 
     return [
-        Stager(source=Path(its.path), stage=stage, order=order(part), cap=cap)
+        Stager(
+            source=open_source(its.path, config.data.store, os.environ),
+            stage=stage,
+            order=order(part),
+            cap=cap,
+        )
         for part, its in enumerate(sources)
     ]
 

@@ -21,6 +21,7 @@ from contract import files, staged
 from contract.config.data import INDEX
 from contract.copies.stream import ahead
 from contract.sampling import Sampler
+from contract.sources import Source
 from contract.staged import Shard, Sums
 
 _PIECE = 4 << 20
@@ -87,7 +88,7 @@ Order = Callable[[dict[str, Any]], Sequence[Shard]]
 class Stager:
     """One data set, one disk. `cap` in bytes, 0 none; `told` hears of each shard that arrives."""
 
-    source: Path
+    source: Source
     stage: Path
     order: Order
     cap: int = 0
@@ -98,7 +99,7 @@ class Stager:
         """Bring what is missing, as far as there is room. Never raises for what a disk or a server does."""
         progress = Progress()
         try:
-            content = (self.source / INDEX).read_bytes()
+            content = self._index()
             shards = self.order(json.loads(content))
             progress = Progress(of=len(shards), of_bytes=sum(shard.size for shard in shards))
             place = self._join(content)
@@ -115,18 +116,24 @@ class Stager:
                         break
                 progress = self._here(place, shards)
                 self.told(progress)
-        except (OSError, NoRoomError, ValueError, KeyError, TypeError) as error:
+        except (OSError, NoRoomError, SourceError, ValueError, KeyError, TypeError) as error:
             return replace(progress, problem=self._in_words(error))
         return replace(progress, problem="; ".join(refused))
 
     def _in_words(self, error: Exception) -> str:
-        if isinstance(error, NoRoomError):
+        if isinstance(error, NoRoomError | SourceError):
             return str(error)
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             return f"the disk of {self.stage} is full"
         if isinstance(error, OSError):
             return f"{error.filename or self.stage}: {error.strerror or error}"
-        return f"{self.source / INDEX} cannot be used: {type(error).__name__}: {error}"
+        return f"{self.source.where}/{INDEX} cannot be used: {type(error).__name__}: {error}"
+
+    def _index(self) -> bytes:
+        try:
+            return self.source.whole(INDEX)
+        except OSError as error:
+            raise SourceError(f"{error.filename or self.source.where}: {error.strerror or error}") from error
 
     def _here(self, place: Path, shards: Sequence[Shard]) -> Progress:
         here = [shard for shard in shards if _is_here(place / shard.file, shard)]
@@ -169,7 +176,7 @@ class Stager:
             for left in staged.home(self.stage).glob(f"*/*{_PART}"):  # of somebody who was killed
                 left.unlink(missing_ok=True)
             self._make_room(place, staged.whole(shard.size))
-            _copy(self.source / shard.file, place / shard.file, shard)
+            _copy(self.source, place / shard.file, shard)
 
     # -- room ------------------------------------------------------------------------------------------------
 
@@ -230,7 +237,7 @@ def _copies(home: Path) -> Iterator[tuple[float, int, Path]]:
                 yield seen.st_mtime, seen.st_size, path
 
 
-def _copy(source: Path, target: Path, shard: Shard) -> None:
+def _copy(source: Source, target: Path, shard: Shard) -> None:
     part = target.with_name(target.name + _PART)
     try:
         for _ in range(_TRIES):
@@ -246,7 +253,9 @@ def _copy(source: Path, target: Path, shard: Shard) -> None:
                 return
     finally:
         part.unlink(missing_ok=True)
-    raise SourceError(f"{source} is not what its index says: another checksum, {_TRIES} times")
+    raise SourceError(
+        f"{source.where}/{shard.file} is not what its index says: another checksum, {_TRIES} times"
+    )
 
 
 def _write(descriptor: int, data: bytes) -> None:
@@ -255,20 +264,15 @@ def _write(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _contents(source: Path, shard: Shard) -> Iterator[bytes]:
-    try:
-        descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise SourceError(f"{source}: {error.strerror}") from error
-
+def _contents(source: Source, shard: Shard) -> Iterator[bytes]:
     def read(offset: int) -> bytes:
         try:
-            return staged.read_exactly(descriptor, min(_PIECE, shard.size - offset), offset)
+            return source.read(shard.file, offset, min(_PIECE, shard.size - offset))
         except OSError as error:
-            raise SourceError(f"{source}: {error.strerror or error}") from error
+            raise SourceError(f"{source.where}/{shard.file}: {error.strerror or error}") from error
 
     try:
         for _, data in ahead(_READERS, read, range(0, shard.size, _PIECE)):
             yield data
     finally:
-        os.close(descriptor)
+        source.close()

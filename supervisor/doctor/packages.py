@@ -1,6 +1,7 @@
 """What is installed: versions against what ciuic asks for, and operators that would be compiled in a start."""
 
 import re
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,13 +18,17 @@ _OPERATOR = "cpu_adam"
 
 @dataclass(frozen=True, kw_only=True)
 class PackagesSeen:
-    """`versions`: by name. `wanted`: by name the least version, as ciuic's own metadata says."""
+    """`versions`: by name. `wanted`: by name the least version, as ciuic's own metadata says.
+
+    `verbs`: file of the library through which programs reach RDMA devices, "" where there is none.
+    """
 
     versions: Mapping[str, str]
     wanted: Mapping[str, str]
     python: str
     operators: str
     built: bool
+    verbs: str = ""
 
 
 def measure_packages() -> PackagesSeen:
@@ -41,7 +46,20 @@ def measure_packages() -> PackagesSeen:
         python=sys.prefix,
         operators=str(extensions),
         built=any(extensions.rglob(f"{_OPERATOR}.so")),
+        verbs=_verbs(),
     )
+
+
+def _verbs() -> str:
+    """As the loader finds it; its real name has its version."""
+    try:
+        listed = subprocess.run(
+            ["ldconfig", "-p"], capture_output=True, text=True, timeout=10, check=False
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    found = re.search(r"libibverbs\.so\.1 .*=> (\S+)", listed)
+    return Path(found[1]).resolve().name if found else ""
 
 
 def judge_packages(seen: PackagesSeen, config: RunConfig | None) -> list[Finding]:
@@ -54,6 +72,8 @@ def judge_packages(seen: PackagesSeen, config: RunConfig | None) -> list[Finding
         if nccl
         else skipped("packages.nccl", "none as a package; runs without GPUs use Gloo")
     )
+    verbs = seen.verbs or "no libibverbs.so.1; NCCL then reaches no RDMA device and uses sockets"
+    found.append((ok if seen.verbs else skipped)("packages.rdma", verbs))
     return [*found, _operators(seen)]
 
 

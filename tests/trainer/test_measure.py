@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from contract import staged
+from contract.sources import FolderSource
 from slurm.commands_bench import app
 from slurm.node.stage import Stager
 from slurm.ranks import RanksError, as_task, run
@@ -95,7 +96,7 @@ def test_bench_read_compares_source_and_copies(tmp_path):
     data, stage = tmp_path / "data", tmp_path / "nvme"
     prepare([tmp_path / "texts"], data, Recipe(vocab_size=0, validation_share=0.3, shard_tokens=5000))
     stage.mkdir()
-    assert Stager(source=data, stage=stage, order=staged.shards_of).turn().complete
+    assert Stager(source=FolderSource(data), stage=stage, order=staged.shards_of).turn().complete
     line = ["read", str(data), "--stage", str(stage), "--length", "64", "--samples", "50", "--json"]
     told = CliRunner().invoke(app, line)
     assert told.exit_code == 0, told.output

@@ -1,6 +1,7 @@
 """Several prepared directories as one reader. Samples are numbered through, one directory after the other."""
 
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -9,8 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from contract.config import RunConfig
+from contract.config.data import other_tokenizers
 from contract.sampling import Sampler, sampler_of
+from contract.sources import open_source
 from trainer.data.reader import TokenReader
+from trainer.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +71,12 @@ def open_split(config: RunConfig, split: str, stage: Path | None) -> Reader:
         ConfigError: a directory cannot be trained from.
     """
     sources, length = config.data.sources, config.batch.sequence_length
-    readers = [TokenReader(Path(its.path), split, length=length, stage=stage) for its in sources]
+    readers = [
+        TokenReader(open_source(its.path, config.data.store, os.environ), split, length=length, stage=stage)
+        for its in sources
+    ]
+    if wrong := other_tokenizers([its.path for its in sources], [reader.kept for reader in readers]):
+        raise ConfigError(f"[data] corpora: {wrong[0]}")
     return readers[0] if len(readers) == 1 else Corpora(readers, [its.weight for its in sources])
 
 

@@ -3,8 +3,6 @@
 import bisect
 import json
 import logging
-import os
-from collections import OrderedDict
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -13,28 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from contract import staged
-from contract.config.data import INDEX, data_problem
+from contract.config.data import INDEX, TOKENIZER
+from contract.sources import FolderSource, Source
 from contract.staged import Shard
 from trainer.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-_OPEN = 128  # files of the source kept open: opening one again costs a round trip on a network file system
 
-
-def read_index(path: Path) -> dict[str, Any]:
-    """The index of a prepared directory.
-
-    Raises:
-        ConfigError: the directory cannot be trained from.
-    """
-    return _read_index(path)[0]
-
-
-def _read_index(path: Path) -> tuple[dict[str, Any], bytes]:
-    if problem := data_problem(path):
+def _read_index(source: Source) -> tuple[dict[str, Any], bytes]:
+    if problem := source.problem():
         raise ConfigError(f"[data] path: {problem}")
-    content = (path / INDEX).read_bytes()
+    content = source.whole(INDEX)
     index: dict[str, Any] = json.loads(content)
     return index, content
 
@@ -42,9 +30,8 @@ def _read_index(path: Path) -> tuple[dict[str, Any], bytes]:
 class ShardReader:
     """Bytes of shards, whichever copy is there. A copy that is wrong or unreadable is passed over, at any time."""
 
-    def __init__(self, source: Path, staged_at: Path | None) -> None:
+    def __init__(self, source: Source, staged_at: Path | None) -> None:
         self._source, self._staged_at = source, staged_at
-        self._files: OrderedDict[str, int] = OrderedDict()
         self._told: set[str] = set()
         self.from_copies = 0
         self.from_source = 0
@@ -63,8 +50,7 @@ class ShardReader:
         return self._from_source(shard, start, count)
 
     def close(self) -> None:
-        while self._files:
-            os.close(self._files.popitem()[1])
+        self._source.close()
 
     def _from_copy(self, shard: Shard, start: int, count: int) -> bytes | None:
         if self._staged_at is None:
@@ -79,36 +65,22 @@ class ShardReader:
                 _remove(path)  # the stager brings a new one
             if shard.file not in self._told:
                 self._told.add(shard.file)
-                log.warning("%s; reading %s from %s instead", error, shard.file, self._source)
+                log.warning("%s; reading %s from %s instead", error, shard.file, self._source.where)
             return None
 
     def _from_source(self, shard: Shard, start: int, count: int) -> bytes:
-        for last in (False, True):
-            try:
-                return staged.read_exactly(self._opened(shard), count, start)
-            except OSError as error:
-                self._forget(
-                    shard
-                )  # replaced by the same on the server, or a stale handle: once more, opened afresh
-                if last:
-                    raise OSError(
-                        error.errno or 0,
-                        f"[data] path: {self._source / shard.file}: {error.strerror or error}",
-                    ) from error
-        raise AssertionError
+        try:
+            return self._source.read(shard.file, start, count)
+        except OSError as error:
+            said = f"[data] path: {self._source.where}/{shard.file}: {error.strerror or error}"
+            raise OSError(error.errno or 0, said) from error
 
-    def _opened(self, shard: Shard) -> int:
-        if shard.file in self._files:
-            self._files.move_to_end(shard.file)
-            return self._files[shard.file]
-        self._files[shard.file] = os.open(self._source / shard.file, os.O_RDONLY | os.O_CLOEXEC)
-        if len(self._files) > _OPEN:
-            os.close(self._files.popitem(last=False)[1])
-        return self._files[shard.file]
 
-    def _forget(self, shard: Shard) -> None:
-        if shard.file in self._files:
-            os.close(self._files.pop(shard.file))
+def _optional(source: Source, name: str) -> bytes | None:
+    try:
+        return source.whole(name)
+    except FileNotFoundError:
+        return None
 
 
 def _remove(path: Path) -> None:
@@ -125,12 +97,19 @@ class TokenReader:
     own disk: what is there already, and right, is read from there.
     """
 
-    def __init__(self, path: Path, split: str, *, length: int, stage: Path | None = None) -> None:
-        index, content = _read_index(path)
+    def __init__(self, source: Source | Path, split: str, *, length: int, stage: Path | None = None) -> None:
+        """`source`: a place, or a directory.
+
+        Raises:
+            ConfigError: it cannot be trained from.
+        """
+        source = FolderSource(source) if isinstance(source, Path) else source
+        index, content = _read_index(source)
         self._dtype = np.dtype(index["dtype"])
         names = {item["file"] for item in index["splits"][split]["shards"]}
         self._shards = [shard for shard in staged.shards_of(index) if shard.file in names]
-        self.bytes = ShardReader(path, None if stage is None else staged.place(stage, content))
+        self.kept = (content, _optional(source, TOKENIZER))
+        self.bytes = ShardReader(source, None if stage is None else staged.place(stage, content))
         self._counts = [shard.size // self._dtype.itemsize for shard in self._shards]
         self._ends = list(accumulate(self._counts))
         self._length = length
@@ -138,7 +117,7 @@ class TokenReader:
         self.samples = (self._ends[-1] - 1) // length
         if self.samples < 1:
             raise ConfigError(
-                f"[data] path: {path}: {split} has {self._ends[-1]} tokens, a sample needs {length + 1}"
+                f"[data] path: {source.where}: {split} has {self._ends[-1]} tokens, a sample needs {length + 1}"
             )
 
     def spread(self, count: int) -> list[int]:

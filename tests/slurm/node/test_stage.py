@@ -13,6 +13,7 @@ import pytest
 
 from contract import staged
 from contract.config.data import INDEX
+from contract.sources import FolderSource
 from slurm.node import stage as staging
 from slurm.node.stage import Stager, in_order_of_use
 from trainer.data.prepare import Recipe, prepare
@@ -41,7 +42,7 @@ def source(prepared, tmp_path):
 
 def stager(source, stage, **changes):
     stage.mkdir(exist_ok=True)
-    return Stager(source=source, stage=stage, order=staged.shards_of, **changes)
+    return Stager(source=FolderSource(source), stage=stage, order=staged.shards_of, **changes)
 
 
 def samples(source, stage=None):
@@ -196,7 +197,7 @@ def test_a_full_disk_in_the_middle_of_a_write_leaves_nothing(source, tmp_path, r
 
 
 def test_an_absent_disk_is_told_and_no_folder_made_in_its_place(source, tmp_path):
-    done = Stager(source=source, stage=tmp_path / "gone", order=staged.shards_of).turn()
+    done = Stager(source=FolderSource(source), stage=tmp_path / "gone", order=staged.shards_of).turn()
     assert str(tmp_path / "gone") in done.problem
     assert not (tmp_path / "gone").exists()
 
