@@ -1,6 +1,6 @@
 """Sample reads from a slow source against the node's own disk, and the copying itself beside cp and rsync.
 
-    .venv/bin/python -P benchmarks/staging.py [--dir DIR] [--megabytes 400] [--latency-ms 8]
+    .venv/bin/python -P benchmarks/staging.py [--dir DIR] [--megabytes 400] [--latency-ms 8] [--samples 500]      # half a minute
 
 The source's latency is injected: each of its reads sleeps before it is passed on (no network file system is mounted).
 Files leave the page cache before each part; what the disk below keeps cached is the same for all.
@@ -10,6 +10,7 @@ import argparse
 import json
 import random
 import shutil
+import statistics
 import subprocess
 import tempfile
 import time
@@ -19,9 +20,12 @@ import numpy as np
 
 from contract import staged
 from contract.files import replace_json
+from contract.sampling import Sampler
 from contract.sources import FolderSource
 from contract.staged import Sums
 from slurm.node.stage import Stager
+from trainer.batch.plan import Plan
+from trainer.data.batches import Batches
 from trainer.data.reader import ShardReader, TokenReader
 from trainer.measure.reads import distribution, forget
 
@@ -72,6 +76,28 @@ def reads(data: Path, stage: Path, latency_s: float, samples: int) -> dict:
     return found
 
 
+def waits(data: Path, stage: Path, latency_s: float, *, steps: int, step_s: float, samples: int) -> dict:
+    """Seconds a step for which the trainer's own loader keeps a step of `step_s` waiting, from either place."""
+    Slow.latency_s = latency_s
+    place = staged.place(stage, (data / "index.json").read_bytes())
+    found = {}
+    for name, at in (("source", None), ("staged", place)):
+        reader = TokenReader(data, "train", length=LENGTH)
+        reader.bytes = Slow(FolderSource(data), at)
+        batches = Batches(reader, Sampler(samples=reader.samples, seed=0), rank=0)
+        plan = Plan(samples=(samples,), micro_steps=1)
+        forget(data)
+        forget(place)
+        position, taken = 0, []
+        for _ in range(steps):
+            begun = time.perf_counter()
+            position = batches.window(position, plan).taken.end
+            taken.append(time.perf_counter() - begun)
+            time.sleep(step_s)  # the device computes
+        found[name] = {"mean_s": statistics.fmean(taken[1:]), "max_s": max(taken[1:])}
+    return {"samples_a_step": samples, "step_s": step_s, **found}
+
+
 def copied(data: Path, target: Path, how: str) -> float:
     """Seconds until everything is on the disk (synced)."""
     shutil.rmtree(target, ignore_errors=True)
@@ -106,6 +132,10 @@ def main() -> None:
         Stager(source=FolderSource(data), stage=stage, order=staged.shards_of).turn()
         print(json.dumps({"copy_MB_per_s": speeds, "bytes": size}))
         print(json.dumps(reads(data, stage, given.latency_ms / 1e3, given.samples)))
+        for samples in (8, 32):
+            print(
+                json.dumps(waits(data, stage, given.latency_ms / 1e3, steps=20, step_s=0.2, samples=samples))
+            )
 
 
 if __name__ == "__main__":

@@ -14,20 +14,20 @@ T = TypeVar("T")
 class Background(Generic[T]):
     """Work that has begun; `result` when it is `done`. An exception in it is raised by `result`."""
 
-    def __init__(self, work: Callable[[], T]) -> None:
+    def __init__(self, work: Callable[[], T], name: str = "checkpoint") -> None:
         self._work = work
         self._done = threading.Event()
         self._found: list[T] = []
         self._error: BaseException | None = None
         # A daemon: a rank that ends by an error must not wait for a file system that does not answer.
-        threading.Thread(target=self._run, name="checkpoint", daemon=True).start()
+        threading.Thread(target=self._run, name=name, daemon=True).start()
 
     @property
     def done(self) -> bool:
         return self._done.is_set()
 
-    def wait(self, seconds: float) -> bool:
-        """Whether it is done within so many seconds."""
+    def wait(self, seconds: float | None = None) -> bool:
+        """Whether it is done within so many seconds; None waits for as long as it takes."""
         return self._done.wait(seconds)
 
     def result(self) -> T:

@@ -114,6 +114,9 @@ class Node(Section):
     """Before an attempt's first start each node is paired with two others (all-gather, matrix product); one that is
     slow, loses packets or computes wrongly leaves, with the reason. The most seconds that this may take (60 is enough;
     usually it takes about 15, most of it for torch's imports); 0: not done. On Slurm, from three nodes on, spares included."""
+    bind_cpus: bool = True
+    """Keep each worker on the CPUs on its GPU's side of the machine, as far as the job has them. Without GPUs, and where
+    the machine does not tell, nothing is bound."""
     stage: str = ""
     """Directory on the node's own disk, for example `/nvme` or `$TMPDIR`: the data set is copied there while training
     runs, once a node, and read from there as far as it is there and right. "" copies nothing."""

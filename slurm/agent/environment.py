@@ -11,6 +11,7 @@ from contract.config import RunConfig
 from contract.control import Control
 from contract.evidence import NCCL
 from slurm.agent.network import Link
+from slurm.node import affinity
 
 
 def base_environment(
@@ -77,6 +78,7 @@ class Placement:
     master: str
     port: int
     page: str
+    cpus: str = ""
 
     @property
     def rank(self) -> int:
@@ -114,6 +116,7 @@ def worker_environment(
         "CIUIC_GENERATION": str(place.generation),
         "CIUIC_NODE": place.node,
         "CIUIC_PAGE": place.page,
+        **({affinity.VARIABLE: place.cpus} if place.cpus else {}),
         # A byte in `<prefix><rank>.pipe` has torch write NCCL's flight recorder, whatever the interpreter does.
         "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": place.page + NCCL,
         "TORCH_FR_DUMP_TEMP_FILE": place.page + NCCL,

@@ -1,22 +1,26 @@
 """Start the workers of this node in one generation."""
 
+import os
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from contract.config import RunConfig
 from contract.control import Control, Go
 from slurm.agent.crew import Crew
 from slurm.agent.environment import Placement, worker_environment
 from slurm.agent.network import Link
 from slurm.agent.output import NodeLog, WorkerOutput
 from slurm.agent.worker import new_worker
+from slurm.node.affinity import beside_gpus, of_workers
 
 _BACKLOG = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """Everything that the workers of one generation are started with."""
+    """Everything that the workers of one generation are started with. `cpus`: by local rank, () leaves them alone."""
 
     go: Go
     control: Control | None
@@ -26,6 +30,15 @@ class Launch:
     pages: Path
     link: Link
     log: NodeLog
+    cpus: tuple[str, ...] = ()
+
+
+def cpus_of(config: RunConfig, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Where each worker of this node is to run; () where that is nobody's business: no GPUs, or [node] says so."""
+    if not config.node.bind_cpus or not config.job.gpus_per_node:
+        return ()
+    beside = beside_gpus(Path("/sys"))
+    return of_workers(beside, environment, config.job.ranks_per_node, os.sched_getaffinity(0))
 
 
 def start_workers(crew: Crew, launch: Launch, listener: socket.socket | None, now: float) -> None:
@@ -60,4 +73,5 @@ def _place(launch: Launch, local_rank: int) -> Placement:
         master=launch.go.master,
         port=launch.go.port,
         page=str(launch.pages / f"{launch.node}-{local_rank}"),
+        cpus=launch.cpus[local_rank] if launch.cpus else "",
     )

@@ -32,7 +32,7 @@ from slurm.agent.decide import (
 from slurm.agent.environment import base_environment
 from slurm.agent.evidence import Evidence, Place
 from slurm.agent.identity import Identity
-from slurm.agent.launch import Launch, start_workers
+from slurm.agent.launch import Launch, cpus_of, start_workers
 from slurm.agent.measuring import Measuring
 from slurm.agent.meeting import Meeting
 from slurm.agent.network import choose_link
@@ -98,6 +98,9 @@ class Agent:
         self._meeting = Meeting(
             place, config, me, self._crew.environment, link, tell=self._tell, note=self._note
         )
+        self._cpus = cpus_of(config, self._crew.environment)
+        if any(self._cpus):
+            self._note(f"workers stay on the CPUs beside their GPUs: {' '.join(self._cpus)}")
         if link.reason:
             self._note(f"network: {link.reason}")
         if link.note:
@@ -119,7 +122,9 @@ class Agent:
                 return self._left(self._leaving)
             self._measuring.look(now)
             self._preflight.look(now)
-            if self._stage is Stage.READY:
+            if self._news.go is not None:  # a spare, too, takes no probe any more
+                self._meeting.end()
+            elif self._stage is Stage.READY:
                 self._meeting.look(now, self._news.peers)
             self._staging.look(now)
             self._report(now)
@@ -291,6 +296,7 @@ class Agent:
             pages=make_page_directory(self.run, self.attempt, self._generation),
             link=self._meeting.link,
             log=self._log,
+            cpus=self._cpus,
         )
         start_workers(self._crew, launch, self._meeting.hand_over(), now)
 

@@ -21,6 +21,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from slurm.node.affinity import VARIABLE, parsed
+
 PACKET = 512 * 1024
 MASTER_FD = "CIUIC_MASTER_FD"
 _PR_SET_PDEATHSIG = 1
@@ -156,6 +158,7 @@ def become_worker(order: Mapping[str, Any], descriptors: Sequence[int], parent: 
         os.setpgid(0, 0)
         die_with_parent(parent)
         _reset_signals()
+        _stay_beside_the_gpu(order["environment"])
         _redirect(descriptors[0])
         environment = dict(order["environment"])
         if len(descriptors) > 1:
@@ -173,6 +176,13 @@ def become_worker(order: Mapping[str, Any], descriptors: Sequence[int], parent: 
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
+
+
+def _stay_beside_the_gpu(environment: Mapping[str, str]) -> None:
+    """Before the first thread and the first page of memory: both stay on that side."""
+    if cpus := parsed(environment.get(VARIABLE, "")):
+        with contextlib.suppress(OSError):  # a control group may have become smaller meanwhile
+            os.sched_setaffinity(0, cpus)
 
 
 def _reset_signals() -> None:

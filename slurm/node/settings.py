@@ -1,8 +1,9 @@
 """The settings of a node that cost training time when they are wrong: what is there, what is wanted. Reads only."""
 
+import os
 import re
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -37,7 +38,9 @@ class Setting:
     paths: tuple[Path, ...] = ()
 
 
-def read_settings(sys: Path = Path("/sys"), proc: Path = Path("/proc")) -> list[Setting]:
+def read_settings(
+    sys: Path = Path("/sys"), proc: Path = Path("/proc"), environment: Mapping[str, str] = os.environ
+) -> list[Setting]:
     """All of them, of this node and this process."""
     return [
         *_huge_pages(sys),
@@ -57,6 +60,7 @@ def read_settings(sys: Path = Path("/sys"), proc: Path = Path("/proc")) -> list[
         _governor(sys),
         _memlock(),
         _open_files(),
+        _threads(environment),
     ]
 
 
@@ -149,6 +153,25 @@ def _open_files() -> Setting:
         fix=""
         if right
         else f"LimitNOFILE={_OPEN_FILES} in slurmd.service, PropagateResourceLimitsExcept=NOFILE in slurm.conf",
+    )
+
+
+def _threads(environment: Mapping[str, str]) -> Setting:
+    """Where it is set, it is handed on to the workers; else they get 1."""
+    name, wanted, why = (
+        "OMP_NUM_THREADS",
+        "1",
+        "every rank starts so many threads, and all ranks share the cores",
+    )
+    found = environment.get(name, "")
+    right = found in {"", wanted}
+    return Setting(
+        name=name,
+        found=found or "not set: 1 for workers",
+        wanted=wanted,
+        state=State.OK if right else State.WRONG,
+        why=why,
+        fix="" if right else f"unset {name}, or set it in [job] environment to cores divided by ranks",
     )
 
 

@@ -1,14 +1,20 @@
 """Preparing and reading token shards."""
 
 import json
+import threading
+import time
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from contract.config.data import INDEX, Corpus, Data, data_problem
+from contract.sampling import Sampler
+from trainer.batch.plan import Plan
 from trainer.commands import app
 from trainer.data import prepare as preparing
+from trainer.data.batches import Batches
 from trainer.data.corpora import Corpora
 from trainer.data.prepare import PrepareError, Recipe, divide, prepare, read_documents
 from trainer.data.reader import TokenReader
@@ -176,3 +182,57 @@ def test_corpora_with_other_tokenizers_are_refused_until_prepared_alike(texts, t
     made("c", tmp_path / "other", "--tokenizer", str(tmp_path / "a"))  # finds its work done
     assert "beside corpora" in Data(path="x", corpora=[first]).missing()[0]
     assert "no prepared data" in Data(corpora=[first, Corpus(path=str(tmp_path / "none"))]).missing()[0]
+
+
+class Slow:
+    """A reader whose samples can be held back; counts what is read."""
+
+    samples, vocab_size = 100, 256
+
+    def __init__(self) -> None:
+        self.read: list[int] = []
+        self.go = threading.Event()
+        self.go.set()
+        self.fails_from = 10**9
+
+    def sample(self, number: int) -> np.ndarray:
+        assert self.go.wait(20)
+        self.read.append(number)
+        if len(self.read) > self.fails_from:
+            raise OSError("the source is gone")
+        return np.full(9, number)
+
+    def spread(self, count: int) -> list[int]:
+        return list(range(count))
+
+
+def test_the_next_step_is_read_while_this_one_is_computed() -> None:
+    reader, plan = Slow(), Plan(samples=(4,), micro_steps=2)
+    batches = Batches(reader, Sampler(samples=100, seed=0), rank=0)
+    first = batches.window(0, plan)
+    wait_until(lambda: len(reader.read) == 8)
+    reader.go.clear()  # nothing can be read any more, and the second step is there
+    second = batches.window(first.taken.end, plan)
+    assert second.taken.start == 4
+    assert not torch.equal(first.micro_batches[0], second.micro_batches[0])
+    reader.go.set()
+    again = batches.window(0, plan)  # not what was read ahead: a step that is taken again
+    assert all(map(torch.equal, first.micro_batches, again.micro_batches))
+    smaller = Plan(samples=(4,), micro_steps=4)
+    assert len(batches.window(again.taken.end, smaller).micro_batches) == 4
+
+
+def test_an_error_of_what_is_read_ahead_is_raised_when_it_is_needed() -> None:
+    reader, plan = Slow(), Plan(samples=(4,), micro_steps=2)
+    reader.fails_from = 4
+    batches = Batches(reader, Sampler(samples=100, seed=0), rank=0)
+    first = batches.window(0, plan)
+    with pytest.raises(OSError, match="the source is gone"):
+        batches.window(first.taken.end, plan)
+
+
+def wait_until(look) -> None:
+    deadline = time.monotonic() + 20
+    while not look():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from contract.sampling import Sampler, Taken
+from trainer.background import Background
 from trainer.batch.plan import Plan
 from trainer.data.corpora import Reader
 
@@ -27,7 +28,7 @@ class Window:
 
 
 class Batches:
-    """Reads this rank's samples of a step."""
+    """Reads this rank's samples of a step, those of the next step already while this one is computed."""
 
     def __init__(self, reader: Reader, sampler: Sampler, *, rank: int) -> None:
         self._reader = reader
@@ -35,9 +36,35 @@ class Batches:
         self._rank = rank
         self._plan: Plan | None = None
         self._portions: tuple[range, ...] = ()
+        self._next: Background[Window] | None = None
+        self._next_is: tuple[int, Plan] | None = None
 
     def window(self, position: int, plan: Plan) -> Window:
-        """This rank's part of the step that starts at this sampler position and is cut like this."""
+        """This rank's part of the step that starts at this sampler position and is cut like this.
+
+        Raises:
+            OSError: its samples cannot be read.
+        """
+        ahead, expected = self._next, self._next_is == (position, plan)
+        if ahead is not None:
+            ahead.wait()  # one at a time reads
+        found = (
+            self._read(position, plan)
+            if ahead is None or not expected
+            else self._or_again(ahead, position, plan)
+        )
+        end = found.taken.end
+        self._next_is = (end, plan)
+        self._next = Background(lambda: self._read(end, plan), "samples ahead")
+        return found
+
+    def _or_again(self, ahead: Background[Window], position: int, plan: Plan) -> Window:
+        try:
+            return ahead.result()
+        except OSError:  # a moment ago; now is another try
+            return self._read(position, plan)
+
+    def _read(self, position: int, plan: Plan) -> Window:
         if plan != self._plan:
             self._plan, self._portions = plan, plan.portions(self._rank)
         taken = self._sampler.take(position, plan.global_batch)
