@@ -12,6 +12,7 @@ from supervisor.core.observation import NodeSeen, Observation
 from supervisor.core.verdict import Verdict
 
 _DESERTED_S = 5.0
+_SAME_TIME_S = 0.01
 SHOWN_S = 30.0  # sooner than this a job that was handed in shows in the queue
 
 
@@ -37,6 +38,18 @@ class Case:
     def failure(self) -> Judged | None:
         """The recorded failure of the newest generation."""
         return self.generation.failure if self.generation else None
+
+    @property
+    def failed_at(self) -> float:
+        """When that failure was recorded (journal time)."""
+        at = self.generation.failed_at if self.generation else None
+        return self.now if at is None else at
+
+    @property
+    def since_failure_s(self) -> float:
+        """Negative when it was recorded by another clock."""
+        since = self.now - self.failed_at
+        return 0.0 if -_SAME_TIME_S < since < 0 else since  # the journal rounds
 
     @property
     def next_attempt(self) -> int:

@@ -97,8 +97,7 @@ class Look:
 
     @property
     def silent_limit_s(self) -> float:
-        """For how long a beat may stand still before its silence means something."""
-        return self.config.monitor.node_silent_s + self.observation.lag_s
+        return silent_limit_s(self.config, self.observation.lag_s)
 
     @cached_property
     def beating(self) -> tuple[NodeSeen, ...]:
@@ -148,6 +147,11 @@ def saving(observation: Observation) -> bool:
 def fresh_s(config: RunConfig, lag_s: float) -> float:
     """A beat this young tells the present, as well as the file system shows it."""
     return max(3.0, 3 * config.monitor.beat_s) + lag_s
+
+
+def silent_limit_s(config: RunConfig, lag_s: float) -> float:
+    """For how long a beat may stand still before its silence means something."""
+    return config.monitor.node_silent_s + lag_s
 
 
 def is_fresh(seen: NodeSeen, observation: Observation, config: RunConfig) -> bool:

@@ -5,6 +5,8 @@ from contract.layout import by_number
 from contract.states import AgentPhase, JobState, VerdictKind
 from supervisor.core.blame import node_is_gone, suspects
 from supervisor.core.case import Case
+from supervisor.core.look import silent_limit_s
+from supervisor.core.observation import NodeSeen
 
 
 def members_in_place(case: Case, failure: Judged) -> tuple[str, ...]:
@@ -22,6 +24,21 @@ def members_in_place(case: Case, failure: Judged) -> tuple[str, ...]:
     if len(chosen) < case.config.job.nodes:
         return ()
     return tuple(node for node in (*members, *spares) if node in chosen)
+
+
+def awaited(case: Case, failure: Judged) -> tuple[str, ...]:
+    """Nodes of which we have not heard for a moment, when with them the next generation could be in place; else ().
+
+    A busy machine or file system holds a beat up for longer than a fresh one takes, and for less than a lost one. A
+    new attempt would give the whole allocation away for that. Who stays silent is lost by then, and waited for no more.
+    """
+    limit = silent_limit_s(case.config, case.observation.lag_s)
+    if not _in_place_allowed(case, failure) or not 0 <= case.since_failure_s <= limit:
+        return ()
+    fit = _fit(case, failure)
+    late = {seen.node for seen in _unspoilt(case, failure) if seen.silent_s <= limit} - fit
+    late |= _unheard(case, failure)
+    return tuple(sorted(late, key=by_number)) if len(fit) + len(late) >= case.config.job.nodes else ()
 
 
 def excluded(case: Case) -> tuple[str, ...]:
@@ -78,16 +95,31 @@ def _in_place_allowed(case: Case, failure: Judged) -> bool:
 
 def _fit(case: Case, failure: Judged) -> set[str]:
     """Nodes whose agent lives, beats and has no thought of leaving."""
+    return {seen.node for seen in _unspoilt(case, failure) if case.is_fresh(seen)}
+
+
+def _unspoilt(case: Case, failure: Judged) -> list[NodeSeen]:
+    """Nodes with an agent of this attempt against which nothing speaks, but perhaps that their beat is late."""
     gone = set(failure.nodes) if node_is_gone(failure) else set()
     # An agent may live on where Slurm has taken the node out of the job: nothing new starts there.
     ours = case.observation.job.nodes if case.job_state is JobState.RUNNING else ()
-    return {
-        seen.node
+    return [
+        seen
         for seen in case.observation.nodes
         if seen.beat is not None
-        and case.is_fresh(seen)
+        and seen.beat.attempt == case.observation.attempt
+        and seen.alive is not False
         and seen.node not in gone
         and (not ours or seen.node in ours)
         and seen.beat.phase is not AgentPhase.LEAVING
         and seen.beat.done_code is None
-    }
+    ]
+
+
+def _unheard(case: Case, failure: Judged) -> set[str]:
+    """Nodes of a young job whose agent has not appeared yet: a spare may be slower to start than the members."""
+    if case.job_state is not JobState.RUNNING or case.observation.running_s > case.config.monitor.start_s:
+        return set()
+    heard = {seen.node for seen in case.observation.nodes if seen.beat is not None}
+    gone = set(failure.nodes) if node_is_gone(failure) else set()
+    return set(case.observation.job.nodes) - heard - gone

@@ -9,13 +9,13 @@ from supervisor.core.budget import Stop, backoff, jittered, restart_at
 from supervisor.core.case import Case
 from supervisor.core.finish import LEAVE_S, close, end_job, ending
 from supervisor.core.keeping import evidence_first, order_for
+from supervisor.core.look import some
 from supervisor.core.observation import Neighbour
-from supervisor.core.placement import excluded, held_by_dead_nodes, members_in_place
+from supervisor.core.placement import awaited, excluded, held_by_dead_nodes, members_in_place
 from supervisor.core.rollback import roll_back, stop_or_go
 
 _SUBMIT_FIRST_S = 5.0
 _TELL_SUBMIT_AFTER = 3
-_SAME_TIME_S = 0.01
 
 
 def submit_again(case: Case) -> tuple[Action, ...]:
@@ -75,15 +75,18 @@ def answer_failure(case: Case, failure: Judged) -> tuple[Action, ...]:
         )
         return (*_told(case, failure, "in-place"), *recovering, *_when_due(case, failure, order))
     first = evidence_first(case, failure)
-    return first or (*_told(case, failure, "attempt"), *recovering, *_leave(case, failure))
+    if first:
+        return first
+    late = awaited(case, failure)
+    if late:
+        reason = f"before a new attempt, {some(late)} may yet be heard of"
+        return (*recovering, Wait(until=case.now + case.config.monitor.beat_s, reason=reason))
+    return (*_told(case, failure, "attempt"), *recovering, *_leave(case, failure))
 
 
 def _leave(case: Case, failure: Judged) -> tuple[Action, ...]:
     """The job must end before a new attempt may start. Only what the queue is sure of ends anything."""
-    generation = case.generation
-    failed_at = generation.failed_at if generation and generation.failed_at is not None else case.now
-    since = case.now - failed_at
-    since = 0.0 if -_SAME_TIME_S < since < 0 else since  # the journal rounds
+    since = case.since_failure_s
     match case.job_state:
         case JobState.UNKNOWN | JobState.GONE:
             told: tuple[Action, ...] = ()
@@ -94,27 +97,27 @@ def _leave(case: Case, failure: Judged) -> tuple[Action, ...]:
                 Wait(until=case.now + case.config.supervisor.queue_s, reason="the queue does not say"),
             )
         case JobState.ENDING:
-            return ending(case, failed_at)
+            return ending(case, case.failed_at)
         case _ if failure.verdict == VerdictKind.SAVED and 0 <= since < LEAVE_S and not case.deserted:
-            return (Wait(until=failed_at + LEAVE_S, reason="the agents leave by themselves"),)
+            return (Wait(until=case.failed_at + LEAVE_S, reason="the agents leave by themselves"),)
         case JobState.RUNNING if (
             failure.verdict != VerdictKind.HUNG and 0 <= since < case.observation.job.age_s
         ):
             # A person's cancel kills workers first. Ending the job before the queue was asked again would make
             # that cancel look like ours, and the run would be submitted again against the person's will.
-            return (Wait(until=failed_at + case.observation.job.age_s, reason="the queue is asked first"),)
+            return (
+                Wait(until=case.failed_at + case.observation.job.age_s, reason="the queue is asked first"),
+            )
         case _:
             return end_job(case, f"a new attempt is needed: {failure.reason}")
 
 
 def _when_due(case: Case, failure: Judged, action: Submit | Prepare) -> tuple[Action, ...]:
     """The action, or the wait that comes before it."""
-    generation = case.generation
-    failed_at = generation.failed_at if generation and generation.failed_at is not None else case.now
-    at = restart_at(case.history, failure, failed_at, case.config.supervisor, case.now)
+    at = restart_at(case.history, failure, case.failed_at, case.config.supervisor, case.now)
     if at > case.now:
         return (Wait(until=at, reason=f"backs off before the restart: {failure.reason}"),)
-    mine = Neighbour(run=case.history.run, cause=failure.cause, failed_at=failed_at)
+    mine = Neighbour(run=case.history.run, cause=failure.cause, failed_at=case.failed_at)
     held = storm.hold(mine, case.observation.neighbours, case.config.supervisor, case.now)
     if held is not None:
         return (Wait(until=held.until, reason=held.reason),)

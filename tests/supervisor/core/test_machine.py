@@ -64,6 +64,14 @@ class Runs(RuleBasedStateMachine):
     def a_node_is_lost(self, number: int) -> None:
         self.world.lose_node(number)
 
+    @rule(number=NUMBERS, seconds=st.integers(1, 8))
+    def an_agent_is_late(self, number: int, seconds: int) -> None:
+        self.world.hold_up(number, seconds)
+
+    @rule(seconds=st.integers(0, 30))
+    def slurm_takes_out_lost_nodes(self, seconds: int) -> None:
+        self.world.takes_out_after = seconds
+
     @rule(state=ENDS)
     def the_system_ends_the_job(self, state: JobState) -> None:
         self.world.end_job(state)

@@ -73,6 +73,8 @@ class Node:
     worker: Worker | None = None
     started: int = 0  # generation whose worker was started here
     done_code: int | None = None
+    late_until: float = 0.0  # so long its agent gets no turn, and its beat stands still
+    lost_at: float = 0.0
 
 
 @dataclass
@@ -109,6 +111,9 @@ class World:
     requests: dict[str, Request] = field(default_factory=dict)
     queue_silent: bool = False
     queue_lag: int = 0  # the queue tells how things were so many seconds ago, and says that this is now
+    takes_out_after: int | None = (
+        None  # Slurm takes a lost node out of its job after so many seconds; None: never
+    )
     refuse_submissions: int = 0
     lose_replies: int = 0  # so many submissions get in, and their answer is lost
     hide_new_jobs_s: int = 0  # so long a job that got in does not show
@@ -169,7 +174,7 @@ class World:
             job.nodes = {f"n{number}": Node(name=f"n{number}") for number in range(total)}
             return
         for node in job.nodes.values():
-            if node.alive and node.done_code is None:
+            if node.alive and node.done_code is None and self.now >= node.late_until:
                 self._move_agent(job, node)
         self._train(job)
         self._leave(job)
@@ -357,7 +362,15 @@ class World:
         job = self.job()
         nodes = [node for node in job.nodes.values() if node.alive] if job else []
         if nodes:
-            nodes[number % len(nodes)].alive = False
+            lost = nodes[number % len(nodes)]
+            lost.alive, lost.lost_at = False, self.now
+
+    def hold_up(self, number: int, seconds: float) -> None:
+        """An agent gets no turn for so long (a busy machine); its worker goes on."""
+        job = self.job()
+        nodes = list(job.nodes.values()) if job else []
+        if nodes:
+            nodes[number % len(nodes)].late_until = self.now + seconds
 
     def end_job(self, state: JobState) -> None:
         job = self.job()
@@ -423,7 +436,15 @@ class World:
             return JobLook(state=JobState.UNKNOWN, reason="not in the queue (yet)")
         if state is None:
             return JobLook(state=JobState.GONE, reason="no job with the attempt's tag")
-        return JobLook(state=state, job_id=str(100 + attempt))
+        return JobLook(state=state, job_id=str(100 + attempt), nodes=self._left_in(job))
+
+    def _left_in(self, job: Job | None) -> tuple[str, ...]:
+        after = self.takes_out_after
+        if job is None or job.state is not JobState.RUNNING or after is None:
+            return ()
+        return tuple(
+            node.name for node in job.nodes.values() if node.alive or self.now < node.lost_at + after
+        )
 
     def _shown(self, attempt: int) -> bool:
         return self.now - self._born.get(attempt, 0.0) >= self.hide_new_jobs_s
