@@ -6,6 +6,7 @@ from contract.beat import WorkerBeat
 from contract.exits import WorkerExit
 from contract.states import Cause, ExitCode, JobState, VerdictKind
 from supervisor.core.causes import End, explain, explain_roughly, from_outside
+from supervisor.core.job_words import explain_job
 from supervisor.core.look import Look, some
 from supervisor.core.observation import NodeSeen
 from supervisor.core.verdict import Verdict
@@ -29,6 +30,8 @@ _JOB_KILLS = frozenset(
     }
 )
 
+_SLURM_ENDS = frozenset({Cause.PREEMPTED, Cause.TIME_LIMIT, Cause.CANCELLED})  # what ends a job that is well
+
 
 def ends(look: Look) -> tuple[End, ...]:
     """How each worker of this generation ended: records, and beats where they are sooner. Ordered ends are left out."""
@@ -48,9 +51,9 @@ def judge_ends(look: Look) -> Verdict | None:
     if failed and look.ending:
         return None  # we have asked for their end: it explains nothing
     if failed:
-        if look.observation.job.state in _JOB_KILLS and all(from_outside(item.code) for item in failed):
+        if look.observation.job.state in _JOB_KILLS and all(_may_be_echo(item) for item in failed):
             return None  # the queue's word explains it better, now or in a moment
-        if _told_to_end(look, failed):
+        if _told_to_end(look, failed) or _killed_with_the_job(look, failed):
             return None
         return None if _unsettled(look, failed) else _crashed(look, failed)
     saved = [item for item in found if item.code == ExitCode.SAVED]
@@ -104,7 +107,8 @@ def _counts(look: Look, item: End) -> bool:
 
 def _told_to_end(look: Look, failed: list[End]) -> bool:
     """SIGTERM comes to a whole job, agents too, by preemption, time limit or a person: the queue is asked which."""
-    if any(item.code != -signal.SIGTERM for item in failed):
+    told = [item for item in failed if not explain_roughly(item).victim]
+    if not told or any(item.code != -signal.SIGTERM for item in told):
         return False
     age_s = max(item.age_s or 0.0 for item in failed)
     beats = [seen.beat for seen in look.member_nodes if seen.beat is not None]
@@ -114,6 +118,23 @@ def _told_to_end(look: Look, failed: list[End]) -> bool:
     if all(left):  # nothing of the step is there any more: the job is about to end
         return look.job_over or age_s < _QUEUE_PATIENCE_S
     return look.observation.job.age_s >= age_s and age_s < _QUEUE_PATIENCE_S
+
+
+def _killed_with_the_job(look: Look, failed: list[End]) -> bool:
+    """Whether the job is over and Slurm wrote why: whoever it had to kill, after SIGTERM was not enough, is its echo.
+
+    The state says this of the job's last start only: one that was requeued and started again while nobody watched has
+    ended otherwise since.
+    """
+    if not look.job_over or not all(_may_be_echo(item) for item in failed):
+        return False
+    told = explain_job(look.observation.job_lines)
+    return told is not None and told.cause in _SLURM_ENDS
+
+
+def _may_be_echo(item: End) -> bool:
+    """Whether what ends a whole job may have ended this worker: by a signal, or by the loss of a peer that got it."""
+    return from_outside(item.code) or explain_roughly(item).victim
 
 
 def _unsettled(look: Look, failed: list[End]) -> bool:

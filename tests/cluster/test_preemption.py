@@ -1,11 +1,13 @@
 """Jobs that Slurm or an administrator takes away: by preemption of either kind, and by a requeue that we did not want."""
 
+from pathlib import Path
+
 import pytest
 
 from contract import events as ev
 from contract.control import read_claim
 from contract.states import Cause, VerdictKind
-from tests.cluster.conftest import Field, bodies, history, job_id, losses, newest, wait_for
+from tests.cluster.conftest import Field, bodies, history, job_id, losses, newest, pid_of, wait_for
 from tests.standin import expected_losses
 
 pytestmark = pytest.mark.timeout(300)
@@ -72,11 +74,12 @@ def test_a_requeued_job_that_starts_again_unseen_refuses_its_old_attempt(field: 
     """Nobody watches: the job's second start finds the attempt claimed by its first, and leaves with 77."""
     run = field.submit(field.config("--step-time", "0.05", run={"steps": STEPS}, supervisor=NO_FAILURES))
     field.until_step(run, 12)
-    first = job_id(run)
+    first, workers = job_id(run), [Path(f"/proc/{pid_of(run, rank)}") for rank in (0, 1)]
     field.cluster.run("scontrol", "update", f"jobid={first}", "requeue=1")
     field.cluster.run("scontrol", "requeue", first)
     waiting = lambda: "JobState=PENDING" in field.cluster.run("scontrol", "show", "job", first)  # noqa: E731
     wait_for(waiting, 60, "the job waits for its second start")
+    wait_for(lambda: not any(path.exists() for path in workers), 30, "the first workers' end")
     trained = max(losses(run))
     field.cluster.run("scontrol", "update", f"jobid={first}", "starttime=now")
     refused = lambda: "ExitCode=77:0" in field.cluster.run("scontrol", "show", "job", first)  # noqa: E731
@@ -88,9 +91,10 @@ def test_a_requeued_job_that_starts_again_unseen_refuses_its_old_attempt(field: 
     said = "".join(path.read_text() for path in run.attempt(1).submission.glob("*.out"))
     assert f"belongs to job {first}, restart 0" in said
 
+    at = newest(run)  # before the supervisor comes: it may be quicker than we are
     field.supervise()
-    verdict, back = field.recovered(run, newest(run) - 1, 90)
-    assert (verdict.cause, back.attempt) == (Cause.PREEMPTED, 2)
+    verdict, back = field.recovered(run, at, 90)
+    assert (verdict.cause, back.attempt) == (Cause.PREEMPTED, 2), verdict
     field.hurry.touch()
     assert field.until_end(run) == "completed"
     assert len(bodies(run, ev.Judged)) == 1

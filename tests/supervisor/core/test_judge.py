@@ -605,8 +605,53 @@ def test_a_job_that_is_told_to_end_is_no_crash_of_its_workers(left, ended_s, ask
     preempted = seen(*there, job=job(JobState.ENDED_PREEMPTED), exits=(exit_of(1, -15),))
     assert look(preempted).cause is Cause.PREEMPTED
     words = ("slurmstepd-n1: error: *** STEP 1.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***",)
+    victim = exit_of(0, 1, exception_type="RuntimeError", exception_text="Connection closed by peer")
+    with_victim = seen(*there, job=job(JobState.RUNNING, age_s=asked_s), exits=(victim, exit_of(1, -15)))
+    assert (look(with_victim).kind is VerdictKind.CRASHED) is crashed, (
+        "its peer lost it, and got the signal too"
+    )
+    assert look(replace(with_victim, job=job(JobState.ENDED_PREEMPTED))).cause is Cause.PREEMPTED
     step = seen(*there, job=job(JobState.ENDED_FAILED), exits=(exit_of(1, -15),), job_lines=words)
     assert look(step).cause is (Cause.CANCELLED if left == (0, 1) else look(step).cause)
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        ("*** STEP 1.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO JOB REQUEUE ***", Cause.PREEMPTED),
+        ("*** JOB 1 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO PREEMPTION ***", Cause.PREEMPTED),
+        ("*** JOB 1 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***", Cause.TIME_LIMIT),
+        ("*** STEP 1.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***", Cause.CANCELLED),
+        ("Detected 1 oom_kill event in StepId=1.0. Some of the step tasks have been OOM Killed.", None),
+        ("", None),
+    ],
+)
+@pytest.mark.parametrize("code", [-9, -15])
+@pytest.mark.parametrize("left", [(), (0,), (0, 1)])
+def test_who_was_killed_at_the_end_of_a_job_that_slurm_explains_is_no_crash(words, cause, code, left) -> None:
+    """A requeued job may have started again and been refused while nobody watched: its state says "failed" then."""
+    said = [{"done_code": 143, "phase": AgentPhase.LEAVING} if number in left else {} for number in (0, 1)]
+    there = tuple(
+        node(number, worker(number, exit_code=code, exit_age_s=1.0), silent_s=90.0, **said[number])
+        for number in (0, 1)
+    )
+    lines = (f"slurmstepd-n1: error: {words}", "srun: error: n1: tasks 0-1: Exited with exit code 77")
+    over = seen(
+        *there,
+        job=job(JobState.ENDED_FAILED),
+        exits=(exit_of(0, code), exit_of(1, code)),
+        job_lines=lines if words else (),
+    )
+    found = look(over)
+    if cause is None:
+        assert found.kind is VerdictKind.CRASHED or (code, left) == (-15, (0, 1))
+    else:
+        assert (found.kind, found.cause) == (VerdictKind.ENDED, cause)
+    lost = exit_of(0, 1, exception_type="RuntimeError", exception_text="Connection closed by peer")
+    with_victim = look(replace(over, exits=(lost, exit_of(1, code))))
+    assert cause is None or with_victim.cause is cause, "who lost a killed peer is its echo too"
+    own = look(replace(over, exits=(exit_of(0, 1, exception_text="ValueError: boo"), exit_of(1, code))))
+    assert own.kind is VerdictKind.CRASHED, "what a rank says of itself is no echo"
 
 
 # --- what the logs add
