@@ -79,7 +79,9 @@ class Queues:
         known, excuse = self._known.get(job), self._excuses.get(job, "")
         if known is None:
             reason = excuse or "Slurm has not answered yet"
-            return JobLook(state=JobState.UNKNOWN, reason=reason, job_id=job.job_id)
+            # A supervisor that was started while the controller is silent has only its own wait to tell.
+            waited = now - self._wanted_at[job]
+            return JobLook(state=JobState.UNKNOWN, reason=reason, job_id=job.job_id, age_s=waited)
         age = now - known.at
         if age > _BACK_OFF * queue_s + _PATIENCE_S:
             reason = f"Slurm has not answered for {age:.0f} s; it last said {known.seen.state}"

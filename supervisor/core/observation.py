@@ -34,7 +34,7 @@ class NodeSeen:
 
 @dataclass(frozen=True, kw_only=True)
 class JobLook:
-    """What the queue says of the attempt's job, and how old (s) that answer is. UNKNOWN when it did not answer.
+    """What the queue says of the attempt's job, and how old (s) that answer is. UNKNOWN: for how long it gave none.
 
     `nodes`: those that the job has, or, while it is ending, has not given back yet; () where the queue does not
     tell. `dead`: of these, the ones that do not answer the queue; asked for while it is ending or when a node ended it.

@@ -23,7 +23,7 @@ from contract.history import History, fold
 from contract.journal import JournalReader
 from contract.layout import Root, RunDir
 from contract.metrics import merged
-from contract.states import JobState
+from contract.states import AgentPhase, JobState
 from slurm import squeue
 from slurm.create import create_run, first_attempt
 from slurm.queue import Job, SlurmQueue
@@ -200,6 +200,15 @@ class Field:
             return min(steps) if len(steps) >= 2 and min(steps) >= step else 0
 
         return wait_for(look, seconds, lambda: f"step {step}\n{self.story(run)}")
+
+    def until_agents(self, run: RunDir, count: int, seconds: float = 60) -> None:
+        """So many agents of the newest generation train or stand by: the spares too."""
+        up = {AgentPhase.READY, AgentPhase.RUNNING}
+        wait_for(
+            lambda: sum(beat.phase in up for beat in beats(run)) >= count,
+            seconds,
+            lambda: f"{count} agents\n{self.story(run)}",
+        )
 
     def until_event(
         self, run: RunDir, kind: type[Body], seconds: float = 60, after: int = 0, **fields: Any

@@ -53,6 +53,7 @@ def rank_stopped(field: Field, run: RunDir) -> Outcome:
 
 def agent_killed(field: Field, run: RunDir) -> Outcome:
     """The node is whole, and its agent cannot be started again inside its step: it counts as lost."""
+    field.until_agents(run, 3)
     at, node = newest(run), members(run)[1]
     os.kill(agent_of(run, node), signal.SIGKILL)
     verdict, back = field.recovered(run, at)
@@ -107,6 +108,7 @@ def zombie_node(field: Field, run: RunDir) -> Outcome:
 
 def daemon_lost(field: Field, run: RunDir) -> Outcome:
     """Only the node daemon dies: training goes on until Slurm takes the node out of the job."""
+    field.until_agents(run, 3)
     at, node = newest(run), members(run)[1]
     field.cluster.kill_node(node, keep=True)
     verdict, back = field.recovered(run, at, 90)
@@ -173,9 +175,14 @@ def step_cancelled(field: Field, run: RunDir) -> Outcome:
 
 
 class SupervisorKiller:
-    """SIGKILLs the supervisor at random moments while something else goes wrong, and starts another at once."""
+    """SIGKILLs the supervisor at random moments while something else goes wrong, and starts another at once.
 
-    def __init__(self, field: Field, seed: int = 3) -> None:
+    CIUIC_TEST_SEED repeats the moments of a run that failed; each is printed.
+    """
+
+    def __init__(self, field: Field) -> None:
+        seed = int(os.environ.get("CIUIC_TEST_SEED") or random.randrange(10_000))
+        print(f"supervisors are killed by CIUIC_TEST_SEED={seed}")
         self._field, self._chance = field, random.Random(seed)
         self.kills = 0
 
@@ -183,14 +190,16 @@ class SupervisorKiller:
     def at_work(self, times: int) -> Iterator[None]:
         """So many kills, some in the first moments of the fault and some while it is being answered."""
         stop = threading.Event()
+        pauses = [self._chance.uniform(0.1, 4.0) for _ in range(times)]
 
         def kill() -> None:
-            for _ in range(times):
-                if stop.wait(self._chance.uniform(0.1, 4.0)):
+            for pause in pauses:
+                if stop.wait(pause):
                     return
                 self._field.kill_supervisor()
                 self._field.supervise()
                 self.kills += 1
+                print(f"supervisor killed {pause:.2f} s on")
 
         killer = threading.Thread(target=kill)
         killer.start()

@@ -61,6 +61,7 @@ def test_recovered_equals_uninterrupted_on_slurm(field: Field) -> None:
 
     run = field.submit(recipe(field))
     checkpoint_then_step(field, run, 0)
+    field.until_agents(run, 3)  # a spare that is still at its imports takes nobody's place
     used = {beat.node for beat in beats(limited)}
     lost = next(node for node in members(run) if node not in used)
     verdict, back = faults.node_lost(field, run, lost)

@@ -114,3 +114,17 @@ def test_a_job_that_was_just_handed_in_may_not_show_itself_at_once():
         desk.look()
         wait_for(lambda: not desk.queues._asking.is_alive())
     assert desk.look().state is JobState.GONE
+
+
+def test_who_never_had_an_answer_tells_how_long_it_has_waited():
+    """A supervisor that is started while the controller is silent: people are told after a while all the same."""
+    desk = Desk()
+    desk.slurm.state = JobState.UNKNOWN
+    ages = []
+    for _ in range(3):
+        seen = desk.look()
+        ages.append((seen.state, seen.age_s))
+        wait_for(lambda: not desk.queues._asking.is_alive())
+        desk.now += 40
+    assert ages == [(JobState.UNKNOWN, 0.0), (JobState.UNKNOWN, 40.0), (JobState.UNKNOWN, 80.0)]
+    assert desk.look(job_id="8").age_s == 0.0, "another job, another wait"
