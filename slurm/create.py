@@ -19,6 +19,7 @@ from contract.layout import RunDir
 from contract.states import ControlPhase
 from slurm import submit
 from slurm.container import inside
+from slurm.find import Finding, find_attempt
 from slurm.request import attempt_tag
 
 # Slurm replaces `%` in the paths of output files, and takes backslashes and line ends apart.
@@ -132,8 +133,8 @@ def _submit_first(run: RunDir, config: RunConfig, journal: Journal) -> Outcome:
     journal.append(AttemptIntended(attempt=1, tag=attempt_tag(run.run_id, 1), reason="submitted"))
     answer = submit.submit_attempt(run, config, 1)
     if isinstance(answer, submit.SubmitFailed) and answer.doubtful:
-        found = submit.find_attempt(run, 1)
-        if found.finding is submit.Finding.FOUND:
+        found = find_attempt(run, 1)
+        if found.finding is Finding.FOUND:
             journal.append(AttemptSubmitted(attempt=1, job_id=found.job_id, adopted=True))
             return Outcome(run=run, job_id=found.job_id)
     if isinstance(answer, submit.SubmitFailed):

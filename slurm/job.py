@@ -2,6 +2,7 @@
 
 import socket
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from contract import files
 from contract.layout import RunDir
@@ -29,6 +30,11 @@ class JobRecord:
     def rebooted(self) -> bool:
         """Whether the machine has booted since: a local job is certainly over."""
         return self.host == socket.gethostname() and self.boot != boot_id()
+
+
+def submission_lock(run: RunDir, attempt: int) -> Path:
+    """Held by whoever submits, and by the submitter itself: it may outlive a supervisor that is killed meanwhile."""
+    return run.attempt(attempt).submission / "lock"
 
 
 def write_job(run: RunDir, attempt: int, *, tag: str, executor: str, job_id: str) -> None:

@@ -78,6 +78,25 @@ def parse_squeue(text: str) -> list[Row]:
     return rows
 
 
+def ended_jobs(name: str, hours: int, ask: Ask = ask) -> list[tuple[Row, str]]:
+    """Jobs of this name that ended in so many hours, each with the command line that handed it in; [] without accounting.
+
+    Only accounting remembers a job that the controller has forgotten.
+    """
+    fields = ["-o", "JobID,State,JobName,Comment,SubmitLine"]
+    answer = ask(["sacct", "-X", "-n", "--parsable2", "-S", f"now-{hours}hours", f"--name={name}", *fields])
+    if answer is None or answer.code != 0:
+        return []
+    found = []
+    for line in answer.out.splitlines():
+        parts = line.split("|", 4)
+        if len(parts) == 5 and state_of(parts[1]).ended:
+            job_id, word, job_name, comment, command = parts
+            row = Row(job_id=job_id, state=state_of(word), reason=word, name=job_name, comment=comment)
+            found.append((row, command))
+    return found
+
+
 def show_job(job_id: str, ask: Ask = ask) -> Row | None:
     """One job by its id, ended ones too as long as anybody remembers them; None when the controller does not answer.
 

@@ -1,4 +1,4 @@
-"""Hand an attempt in, exactly once as far as anyone can know, and find it again when in doubt."""
+"""Hand an attempt in, exactly once as far as anyone can know; `slurm.find` finds it again when in doubt."""
 
 import contextlib
 import json
@@ -8,16 +8,13 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from contract.config import RunConfig, dump
-from contract.control import read_claim
-from contract.files import FileLock, lock_is_held
+from contract.files import FileLock
 from contract.layout import RunDir
-from slurm import processes, squeue
-from slurm.job import JobRecord, read_job, write_job
+from slurm.job import submission_lock, write_job
 from slurm.request import attempt_tag
 
 # What sbatch says when asking again cannot help. Compared in lower case.
@@ -68,23 +65,6 @@ class SubmitFailed:
     doubtful: bool = False
 
 
-class Finding(StrEnum):
-    """Whether a job of an attempt exists."""
-
-    FOUND = "found"
-    ABSENT = "absent"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Found:
-    """Answer of `find_attempt`; `job_id` may be "" for a local attempt whose controller is gone."""
-
-    finding: Finding
-    job_id: str = ""
-    reason: str = ""
-
-
 def submit_attempt(
     run: RunDir,
     config: RunConfig,
@@ -94,13 +74,13 @@ def submit_attempt(
 ) -> Submitted | SubmitFailed:
     """Hand in this attempt. The caller has journalled the intent and holds the run's lock.
 
-    Call `find_attempt` first when an earlier call for the same attempt may have got through.
+    Call `slurm.find.find_attempt` first when an earlier call for the same attempt may have got through.
     """
     place = run.attempt(attempt)
     tag = attempt_tag(run.run_id, attempt)
     executor = config.job.executor
     timeout_s = config.supervisor.submit_timeout_s if timeout_s is None else timeout_s
-    lock = FileLock(_lock_of(run, attempt))
+    lock = FileLock(submission_lock(run, attempt))
     try:
         place.submission.mkdir(parents=True, exist_ok=True)
         if not lock.acquire(f"submission by pid {os.getpid()}\n"):
@@ -127,31 +107,8 @@ def classify(error: str) -> SubmitFailed:
     text = error.lower()
     permanent = any(sign in text for sign in _PERMANENT)
     doubtful = not permanent and any(sign in text for sign in _DOUBTFUL)
-    return SubmitFailed(reason=error, permanent=permanent, doubtful=doubtful)
-
-
-def find_attempt(run: RunDir, attempt: int) -> Found:
-    """Look for a job of this attempt, whoever submitted it. Says ABSENT only when that is certain."""
-    try:
-        record = read_job(run, attempt)
-        if record is None:
-            return Found(finding=Finding.ABSENT, reason="it was never handed in")
-        return _find_recorded(run, attempt, record)
-    except (OSError, ValueError) as error:
-        return Found(finding=Finding.UNKNOWN, reason=str(error))
-
-
-def _find_recorded(run: RunDir, attempt: int, record: JobRecord) -> Found:
-    if lock_is_held(_lock_of(run, attempt)):  # its supervisor was killed, and the submitter lives on
-        return Found(finding=Finding.UNKNOWN, reason="its submission is still at work")
-    claim = read_claim(run, attempt)
-    if claim is not None:  # it ran, or runs: even if nothing of it is left, its number is used up
-        return Found(finding=Finding.FOUND, job_id=record.job_id or claim.job_id)
-    if record.executor == "local":
-        return _find_here(run, attempt, record)
-    if record.job_id:
-        return Found(finding=Finding.FOUND, job_id=record.job_id)
-    return _find_in_slurm(record.tag)
+    # sbatch and submitit say it in several lines; a reason is a part of a sentence.
+    return SubmitFailed(reason=" ".join(error.split()), permanent=permanent, doubtful=doubtful)
 
 
 def render_dry_run(run: RunDir, config: RunConfig) -> str:
@@ -180,11 +137,6 @@ def submitter_environment(environment: Mapping[str, str] = os.environ) -> dict[s
     }
     # `python -m submitit…`, started by submitit itself, must not look into the working directory either.
     return kept | {"PYTHONSAFEPATH": "1", "SUBMITIT_PREEMPT_SIGNAL": "USR1"}
-
-
-def _lock_of(run: RunDir, attempt: int) -> Path:
-    """Held by whoever submits, and by the submitter itself: it may outlive a supervisor that is killed meanwhile."""
-    return run.attempt(attempt).submission / "lock"
 
 
 def _run_submitter(
@@ -228,26 +180,3 @@ def _answer(out: Path, err: Path, code: int) -> dict[str, Any]:
             return value
     last = err.read_text(errors="replace").strip().splitlines()[-1:] or ["no output"]
     return {"error": f"the submitter ended with {code}: {last[0]}"}
-
-
-def _find_here(run: RunDir, attempt: int, record: JobRecord) -> Found:
-    seen = processes.find(run, attempt) if record.this_boot else []
-    if seen:
-        controller = [str(item.pid) for item in seen if item.role is processes.Role.CONTROLLER]
-        return Found(finding=Finding.FOUND, job_id=controller[0] if controller else record.job_id)
-    if record.this_boot or record.rebooted:
-        return Found(finding=Finding.ABSENT, reason="no process of it is on this machine")
-    return Found(
-        finding=Finding.UNKNOWN,
-        reason=f"it was started on {record.host}, which cannot be looked at from here",
-    )
-
-
-def _find_in_slurm(tag: str) -> Found:
-    rows = squeue.list_jobs()
-    if rows is None:
-        return Found(finding=Finding.UNKNOWN, reason="Slurm gave no answer")
-    ours = sorted((row for row in rows if row.comment == tag), key=lambda row: not row.state.alive)
-    if ours:
-        return Found(finding=Finding.FOUND, job_id=ours[0].job_id)
-    return Found(finding=Finding.ABSENT, reason=f"no job with the comment {tag}")

@@ -14,11 +14,12 @@ from contract.control import Control, Order, OrderKind, read_control, write_cont
 from contract.history import AttemptHistory, History
 from contract.layout import RunDir
 from contract.states import ControlPhase, JobState
+from slurm.find import Finding, find_attempt
 from slurm.job import read_job
 from slurm.nodes import keep_facts, list_nodes
 from slurm.queue import Job, QueueClient
 from slurm.request import attempt_tag
-from slurm.submit import Finding, Submitted, find_attempt, submit_attempt
+from slurm.submit import Submitted, submit_attempt
 from supervisor.adapters.requests import answer, reconfigure
 from supervisor.adapters.rundir import highest_used
 from supervisor.book import Book

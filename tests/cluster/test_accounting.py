@@ -1,5 +1,6 @@
 """Slurm with accounting: what `sacct` says of jobs that the controller has forgotten, and what its silence does not say."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,4 +101,33 @@ def test_accounting_that_is_down_or_behind_is_no_death(place: Field) -> None:
     assert history(run).state == "cancelled"
     assert len(bodies(run, ev.AttemptIntended)) == 1, "a cancelled run was submitted again"
     assert seen(run).reason.startswith("CANCELLED by ")
+    assert "CANCELLED by " in place.explain(run)
+
+
+# sbatch takes the job in, a person cancels it before it starts, and its answer comes when Slurm has forgotten it.
+LATE = """#!/bin/sh
+[ "$1" = --version ] && exec {real} "$@"
+echo "$*" >> '{calls}'
+id=$({real} --parsable --hold{comment} "$@") || exit 1
+scancel "$id"
+while scontrol show job "$id" >/dev/null 2>&1; do sleep 0.2; done
+echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2
+exit 1
+"""
+
+
+@pytest.mark.parametrize("comment", ["", " --comment=other"], ids=["by the tag", "by the command line"])
+def test_a_job_that_got_in_unheard_and_was_cancelled_is_not_submitted_again(
+    place: Field, tmp_path: Path, comment: str
+) -> None:
+    calls, wrapper = tmp_path / "calls", tmp_path / "bin" / "sbatch"
+    wrapper.parent.mkdir()
+    wrapper.write_text(LATE.format(real=shutil.which("sbatch"), calls=calls, comment=comment))
+    wrapper.chmod(0o755)
+    place.path = str(wrapper.parent)
+    run = place.create(place.config(run={"steps": 5}, supervisor={"submit_timeout_s": 150.0}))
+    place.supervise()
+    assert place.until_end(run, 200) == "cancelled"
+    assert [event.adopted for event in bodies(run, ev.AttemptSubmitted)] == [True]
+    assert len(calls.read_text().splitlines()) == 1, "submitted again"
     assert "CANCELLED by " in place.explain(run)

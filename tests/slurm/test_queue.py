@@ -9,12 +9,13 @@ import pytest
 from contract.files import FileLock
 from contract.layout import RunDir
 from contract.states import JobState
+from slurm.find import Finding, find_attempt
 from slurm.hostlist import expand
 from slurm.job import write_job
 from slurm.nodes import parse_sinfo
 from slurm.queue import Job, LocalQueue, SlurmQueue
 from slurm.squeue import Answer, ask, parse_sacct, parse_scontrol, parse_squeue
-from slurm.submit import Finding, classify, find_attempt
+from slurm.submit import classify
 from slurm.words import Row, state_of
 from tests.slurm.conftest import config_of, wait_for
 
@@ -283,6 +284,9 @@ def test_lists_of_nodes(text, names):
 def test_errors_of_submission(error, permanent, doubtful):
     found = classify(error)
     assert (found.permanent, found.doubtful, found.reason) == (permanent, doubtful, error)
+    in_lines = classify(f"FailedJobError: sbatch said:\n\n  {error}\n")
+    assert in_lines.reason == f"FailedJobError: sbatch said: {error}", "a part of a sentence"
+    assert (in_lines.permanent, in_lines.doubtful) == (permanent, doubtful)
 
 
 @pytest.fixture
