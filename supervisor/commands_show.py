@@ -23,6 +23,7 @@ Json = Annotated[bool, typer.Option("--json", help="Facts for programs.")]
 _LOOK_S = 0.5  # between two looks at the logs
 _FIRST_LINES = 20  # of a followed log
 _WATCH_S = 2.0
+_SENTENCE_BYTES = 4000
 
 
 def status(
@@ -64,6 +65,7 @@ def explain(run: Name, root: Where = None, as_json: Json = False, lang: Lang = "
     from contract.states import RunState
     from supervisor.core.decide import decide
     from supervisor.core.story import story
+    from supervisor.core.text import one_line
     from supervisor.words import command_name, language, text
 
     now = time.time()
@@ -83,11 +85,11 @@ def explain(run: Name, root: Where = None, as_json: Json = False, lang: Lang = "
     for line in (*(text("damaged", words, what=what) for what in reading.history.damaged), *lines):
         typer.echo(line)
     history = reading.history
-    typer.echo(text("now", words, text=_now(reading, words)))
+    typer.echo(text("now", words, text=one_line(_now(reading, words), _SENTENCE_BYTES)))
     nothing = text("nothing", words)
     if history.state is RunState.FAILED:
         nothing = text("fix", words, ciuic=command_name(), run=reading.run.run_id)
-    typer.echo(text("next", words, text="; ".join(coming) or nothing))
+    typer.echo(text("next", words, text=one_line("; ".join(coming), _SENTENCE_BYTES) or nothing))
 
 
 def _now(reading: Any, lang: str) -> str:

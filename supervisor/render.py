@@ -14,13 +14,14 @@ from rich.text import Text
 
 from supervisor.adapters.leadership import Holder
 from supervisor.core.phrases import COPIES, TROUBLES, word
-from supervisor.core.text import duration
+from supervisor.core.text import duration, one_line
 from supervisor.trend import Trend, sparkline
 from supervisor.words import ORDER, command_name, state_label, state_style, text
 
 Facts = Mapping[str, Any]
 _FEW_RANKS = 16
 _MOST_RANGES = 12
+_LINE_BYTES = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +212,7 @@ def show_unreadable(places: Sequence[Facts], lang: str) -> None:
     for place in places:
         why = f"{word(TROUBLES, place['trouble'], lang)}: {place['reason']}"
         line = text("unreadable", lang, where=word(COPIES, place["where"], lang), why=why)
-        _console().print(Text(line, style="yellow"))
+        _show(_console(), [Text(line, style="yellow")])
 
 
 def _run_cells(row: Facts, lang: str) -> list[Text]:
@@ -273,7 +274,7 @@ def _table(console: Console, titles: Sequence[str], rows: Sequence[Sequence[Text
 def _show(console: Console, parts: Sequence[Part]) -> None:
     for part in parts:
         if isinstance(part, Text):
-            console.print(part)
+            console.print(_flat(part))
         elif part.rows and console.is_terminal:
             console.print(_rich(part))
         elif part.rows:
@@ -281,18 +282,24 @@ def _show(console: Console, parts: Sequence[Part]) -> None:
 
 
 def _group(parts: Sequence[Part]) -> Group:
-    return Group(*(part if isinstance(part, Text) else _rich(part) for part in parts))
+    return Group(*(_flat(part) if isinstance(part, Text) else _rich(part) for part in parts))
+
+
+def _flat(part: Text) -> Text:
+    """One line, whatever was said in several (sbatch's errors, exceptions)."""
+    several = len(part.plain.splitlines()) > 1
+    return Text(one_line(part.plain, _LINE_BYTES), style=part.style) if several else part
 
 
 def _rich(grid: Grid) -> Table:
     table = Table(*grid.titles, box=None, header_style="bold", pad_edge=False)
     for row in grid.rows:
-        table.add_row(*row)
+        table.add_row(*map(_flat, row))
     return table
 
 
 def _columns(console: Console, grid: Grid) -> None:
-    cells = [[Text(title) for title in grid.titles], *grid.rows]
+    cells = [[Text(title) for title in grid.titles], *([_flat(cell) for cell in row] for row in grid.rows)]
     widths = [max(cell.cell_len for cell in column) for column in zip(*cells, strict=True)]
     for row in cells:
         padded = [cell.plain + " " * (width - cell.cell_len) for cell, width in zip(row, widths, strict=True)]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import Processes
 from tests.storage import Proxy, program, server
 
 QUICK = (
@@ -24,6 +25,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         slow = {"train", "slow", "slurm", "gpu", "netns"} & {mark.name for mark in item.iter_markers()}
         if place.startswith(QUICK) and not slow:
             item.add_marker(pytest.mark.quick)
+
+
+@pytest.fixture
+def processes():
+    """Where a test starts its processes, so that none outlives it."""
+    with Processes() as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

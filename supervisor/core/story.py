@@ -9,10 +9,14 @@ from typing import Any
 from contract import events as ev
 from contract.hot import told
 from supervisor.core import failure_words
+from supervisor.core.evidence import suspicion
 from supervisor.core.phrases import CAUSES, STATES, word
 from supervisor.core.reasons import chinese, failures_in_chinese
+from supervisor.core.text import one_line
 
 Teller = Callable[[Any, str], str]
+_SAID = frozenset({"reason", "outcome"})
+_SAID_BYTES = 4000
 
 
 def story(events: Iterable[ev.Event], language: str = "en") -> list[str]:
@@ -28,16 +32,23 @@ def story(events: Iterable[ev.Event], language: str = "en") -> list[str]:
         tell = _TELLERS.get(type(event.body))
         if tell is not None:
             at = datetime.fromtimestamp(event.time, UTC).strftime("%Y-%m-%d %H:%M:%S")
-            body = _in_chinese(event.body, failures) if language == "zh" else event.body
+            body = _on_one_line(event.body)
+            body = _in_chinese(body, failures) if language == "zh" else body
             told.append(f"{at}Z  {tell(body, language)}")
     return told
+
+
+def _on_one_line(body: ev.Body) -> ev.Body:
+    """The event with what others said (sbatch, a program, a file system) on one line, however they said it."""
+    said = {item.name: getattr(body, item.name) for item in fields(body) if item.name in _SAID}
+    return replace(body, **{name: one_line(words, _SAID_BYTES) for name, words in said.items()})
 
 
 def _in_chinese(body: ev.Body, failures: Mapping[str, str]) -> ev.Body:
     """The event with its reason in Chinese. A failure has its own words."""
     if isinstance(body, ev.Judged):
         return body
-    known = {item.name for item in fields(body)} & {"reason", "outcome"}
+    known = {item.name for item in fields(body)} & _SAID
     return replace(body, **{name: chinese(getattr(body, name), failures) for name in known})
 
 
@@ -139,7 +150,9 @@ def _judged(body: ev.Judged, language: str) -> str:
 
 
 def _evidence(body: ev.EvidenceKept, language: str) -> str:
-    lines = body.digest.get(language, "").splitlines()
+    named = suspicion(body, language)
+    lines = [_say(language, f"嫌疑：{named}", f"suspected: {named}") if named else ""]
+    lines += body.digest.get(language, "").splitlines()
     missing = ", ".join(body.missing)
     head = _say(
         language,

@@ -4,15 +4,17 @@ import io
 import os
 import pty
 import re
+import select
 import signal
-import subprocess
 import sys
 
 import pytest
 
+from contract import events as ev
 from contract.layout import Root, RunDir
+from supervisor.core.story import story
 from supervisor.logs import Wanted, follow, merged
-from supervisor.render import run_view
+from supervisor.render import run_view, runs_view, show_run, show_runs
 from supervisor.trend import read_trend, sparkline
 from tests.supervisor.conftest import bare_run, wait_for
 
@@ -90,12 +92,9 @@ def test_a_spike_is_seen_in_a_line_of_text(root) -> None:
     assert (trend.first, trend.last, trend.loss) == (1, 2, (2.0,))
 
 
-def test_thousands_of_ranks_are_told_by_where_they_stand() -> None:
-    from rich.console import Console
-
-    ranks = [{"rank": n, "node": f"n{n // 8}", "pid": n, "phase": "forward", "step": 7} for n in range(4096)]
-    ranks[77] = {**ranks[77], "phase": "data", "step": 6}
-    facts = {
+def facts_of(**changes) -> dict:
+    """What `status` knows of a run."""
+    return {
         "run": "r-1",
         "state": "running",
         "reason": "",
@@ -107,9 +106,49 @@ def test_thousands_of_ranks_are_told_by_where_they_stand() -> None:
         "journal_problems": [],
         "copies": [],
         "attempts": [],
-        "ranks": ranks,
+        "ranks": [],
         "alerts": {"sent": 0, "pending": 0, "failed": 0},
+        **changes,
     }
+
+
+SAID = "sbatch: error: first\n  sbatch: error: second\r\n\x1b[31mthird"
+
+
+def test_what_others_said_in_several_lines_stands_on_one(root, capsys) -> None:
+    """A plain column, a terminal's table, one run and all of them, its story."""
+    from rich.console import Console
+
+    attempt = {"number": 1, "job_id": "7", "nodes": ["n1"], "generations": [{"reason": SAID}]}
+    facts = facts_of(reason=SAID, save_problem=SAID, journal_problems=[SAID], attempts=[attempt])
+    show_runs([facts], root.path, None, "en")
+    show_run(facts, None, "en", None)
+    plain = capsys.readouterr().out
+    console = Console(width=400, file=io.StringIO(), record=True)
+    console.print(run_view(facts, None, "en", None), runs_view([facts], root.path, None, "en"))
+    bodies = (
+        ev.RunCreated(run="r", config_digest="", version="0", target_steps=1, target_tokens=0),
+        ev.SubmitFailed(attempt=1, reason=SAID, permanent=False),
+        ev.StateChanged(state="failed", reason=SAID),
+    )
+    told = "\n".join(
+        line
+        for language in ("en", "zh")
+        for line in story([ev.Event(seq=1, time=0.0, epoch=1, body=body) for body in bodies], language)
+    )
+    for shown, times in ((plain, 5), (console.export_text(), 5), (told, 4)):
+        found = [line for line in shown.splitlines() if "first" in line]
+        assert len(found) == times, shown
+        assert all("second" in line and "third" in line for line in found), shown
+        assert "\x1b[31m" not in shown
+
+
+def test_thousands_of_ranks_are_told_by_where_they_stand() -> None:
+    from rich.console import Console
+
+    ranks = [{"rank": n, "node": f"n{n // 8}", "pid": n, "phase": "forward", "step": 7} for n in range(4096)]
+    ranks[77] = {**ranks[77], "phase": "data", "step": 6}
+    facts = facts_of(ranks=ranks)
     console = Console(width=120, file=io.StringIO(), record=True)
     console.print(run_view(facts, None, "en", None))
     lines = console.export_text().splitlines()
@@ -119,22 +158,22 @@ def test_thousands_of_ranks_are_told_by_where_they_stand() -> None:
     assert lines[odd + 1].split() == ["forward", "7", "4095", "0-76,", "78-4095"]
 
 
-def test_the_live_picture_shows_the_runs_until_interrupted(root) -> None:
+def test_the_live_picture_shows_the_runs_until_interrupted(root, processes) -> None:
     bare_run(root, "live-1")
     ours, theirs = pty.openpty()
     command = [sys.executable, "-P", "-m", "ciuic", "status", "--watch", "--root", str(root.path)]
-    process = subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "COLUMNS": "160"}
-    )
-    os.close(theirs)
+    environment = {**os.environ, "COLUMNS": "160"}
     shown = b""
 
-    def there() -> bool:
+    def drawn() -> bytes:
         nonlocal shown
-        shown += os.read(ours, 4096)
-        return b"live-1" in shown
+        while select.select([ours], [], [], 0)[0]:
+            shown += os.read(ours, 4096)
+        return shown
 
-    wait_for(there, seconds=60, what="the run in the picture")
-    process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 0
-    os.close(ours)
+    with open(ours, "rb", buffering=0), open(theirs, "rb", buffering=0):
+        process = processes.start(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+        wait_for(lambda: b"live-1" in drawn(), seconds=60, what="the run in the picture")
+        process.send_signal(signal.SIGINT)
+        wait_for(lambda: drawn() and process.poll() is not None, seconds=30, what="the end")
+        assert process.returncode == 0, drawn().decode(errors="replace")

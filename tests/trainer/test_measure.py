@@ -35,7 +35,7 @@ BY_HAND = textwrap.dedent(f"""
 """)
 
 
-def by_hand(port):
+def by_hand(port, processes):
     ranks = []
     for rank in range(2):
         environment = os.environ | {
@@ -43,12 +43,12 @@ def by_hand(port):
             "OMP_NUM_THREADS": "1",
         }  # fmt: skip
         command = [sys.executable, "-P", "-c", BY_HAND]
-        ranks.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
+        ranks.append(processes.start(command, env=environment, stdout=subprocess.PIPE, text=True))
     return float(ranks[0].communicate(timeout=120)[0].split()[-1]), ranks[1].communicate(timeout=120)
 
 
 @pytest.mark.train
-def test_bench_comm_says_what_a_loop_by_hand_says():
+def test_bench_comm_says_what_a_loop_by_hand_says(processes):
     told = CliRunner().invoke(app, ["comm", "--sizes", "8M,64K", "--seconds", "0.5", "--json"])
     assert told.exit_code == 0, told.output
     found = json.loads(told.stdout)
@@ -60,7 +60,7 @@ def test_bench_comm_says_what_a_loop_by_hand_says():
         assert row["bus_bytes_per_s"] == pytest.approx(factor * row["algorithm_bytes_per_s"])
         assert row["fastest_rank_s"] <= row["seconds"] <= row["slowest_rank_s"]
     ours = rows["all-reduce", SIZE]["seconds"]
-    theirs, _ = by_hand("29544")
+    theirs, _ = by_hand("29544", processes)
     print(f"all-reduce of 8 MiB: {ours * 1e3:.2f} ms, by hand {theirs * 1e3:.2f} ms")
     assert 0.2 < ours / theirs < 5, "a busy machine; an enqueue without a wait would be off by hundreds"
 

@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from contract.states import Cause
 from supervisor.core.causes import End, explain
 
@@ -37,27 +39,33 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def start(
-    folder: Path, rank: int, world: int, port: int, address: str = "127.0.0.1"
-) -> subprocess.Popen[str]:
-    environment = {
-        **os.environ,
-        "RANK": str(rank),
-        "WORLD_SIZE": str(world),
-        "LOCAL_RANK": "0",
-        "MASTER_ADDR": address,
-        "MASTER_PORT": str(port),
-        "CIUIC_RUN_DIR": str(folder),
-        "CIUIC_NODE": f"n{rank + 1}",
-        "OMP_NUM_THREADS": "1",
-    }
-    return subprocess.Popen(
-        [sys.executable, "-P", "-c", PROGRAM, str(PATIENCE_S)],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@pytest.fixture
+def start(processes):
+    """Starts a rank; none outlives the test."""
+
+    def begin(
+        folder: Path, rank: int, world: int, port: int, address: str = "127.0.0.1"
+    ) -> subprocess.Popen[str]:
+        environment = {
+            **os.environ,
+            "RANK": str(rank),
+            "WORLD_SIZE": str(world),
+            "LOCAL_RANK": "0",
+            "MASTER_ADDR": address,
+            "MASTER_PORT": str(port),
+            "CIUIC_RUN_DIR": str(folder),
+            "CIUIC_NODE": f"n{rank + 1}",
+            "OMP_NUM_THREADS": "1",
+        }
+        return processes.start(
+            [sys.executable, "-P", "-c", PROGRAM, str(PATIENCE_S)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return begin
 
 
 def outcome(process: subprocess.Popen[str]) -> tuple[str, str]:
@@ -81,13 +89,13 @@ def explained(kind: str, text: str):
     return explain(end)
 
 
-def test_all_meet(tmp_path):
+def test_all_meet(start, tmp_path):
     port = free_port()
     ranks = [start(tmp_path, rank, 2, port) for rank in range(2)]
     assert [outcome(rank) for rank in ranks] == [("met", ""), ("met", "")]
 
 
-def test_a_missing_rank_is_named(tmp_path):
+def test_a_missing_rank_is_named(start, tmp_path):
     port, began = free_port(), time.monotonic()
     ranks = [start(tmp_path, rank, 3, port) for rank in (0, 2)]
     kind, text = outcome(ranks[0])
@@ -102,7 +110,7 @@ def test_a_missing_rank_is_named(tmp_path):
     assert time.monotonic() - began < 40
 
 
-def test_a_rank_that_is_there_twice_is_named(tmp_path):
+def test_a_rank_that_is_there_twice_is_named(start, tmp_path):
     port = free_port()
     ranks = [start(tmp_path, rank, 3, port) for rank in (0, 1, 1)]
     found = [outcome(rank) for rank in ranks]
@@ -113,14 +121,14 @@ def test_a_rank_that_is_there_twice_is_named(tmp_path):
     assert not [kind for kind, _ in found if kind == "met"]
 
 
-def test_an_unreachable_master_is_named_by_whoever_cannot_reach_it(tmp_path):
+def test_an_unreachable_master_is_named_by_whoever_cannot_reach_it(start, tmp_path):
     kind, text = outcome(start(tmp_path, 1, 2, free_port()))
     assert kind == "RendezvousError"
     assert "rank 1 cannot reach rank 0 at 127.0.0.1" in text
     assert explained(kind, text).cause is Cause.RENDEZVOUS
 
 
-def test_a_port_that_is_taken_is_said(tmp_path):
+def test_a_port_that_is_taken_is_said(start, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         kind, text = outcome(start(tmp_path, 0, 2, taken.getsockname()[1]))
     assert kind == "RendezvousError"

@@ -11,6 +11,7 @@ import pytest
 
 from contract.control import read_go
 from slurm.node.pairing import Pair, blamed, judge, judge_missing, read
+from tests.processes import Processes
 from tests.slurm.conftest import config_of, wait_for
 from tests.slurm.node.spaces import agents, ip
 
@@ -128,27 +129,28 @@ def spaces():
 
 def findings(spaces, programs):
     """`ciuic bench pairs` on each, the judge's word from rank 0."""
-    workers = []
-    for rank, name in enumerate(spaces):
-        environment = os.environ | {
-            "GLOO_SOCKET_IFNAME": "ib0", "MASTER_ADDR": "10.78.1.1", "MASTER_PORT": "29533",
-            "RANK": str(rank), "WORLD_SIZE": "4", "OMP_NUM_THREADS": "1",
-        }  # fmt: skip
-        command = [
-            "ip",
-            "netns",
-            "exec",
-            name,
-            sys.executable,
-            "-P",
-            "-c",
-            programs.get(rank, RUN),
-            "gloo",
-            f"n{rank}",
-        ]
-        workers.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
-    outputs = [worker.communicate(timeout=240)[0] for worker in workers]
-    assert [worker.returncode for worker in workers] == [0] * 4
+    with Processes() as processes:
+        workers = []
+        for rank, name in enumerate(spaces):
+            environment = os.environ | {
+                "GLOO_SOCKET_IFNAME": "ib0", "MASTER_ADDR": "10.78.1.1", "MASTER_PORT": "29533",
+                "RANK": str(rank), "WORLD_SIZE": "4", "OMP_NUM_THREADS": "1",
+            }  # fmt: skip
+            command = [
+                "ip",
+                "netns",
+                "exec",
+                name,
+                sys.executable,
+                "-P",
+                "-c",
+                programs.get(rank, RUN),
+                "gloo",
+                f"n{rank}",
+            ]
+            workers.append(processes.start(command, env=environment, stdout=subprocess.PIPE, text=True))
+        outputs = [worker.communicate(timeout=240)[0] for worker in workers]
+        assert [worker.returncode for worker in workers] == [0] * 4
     everybody = json.loads(outputs[0].strip().rsplit("\n", 1)[-1])
     print(json.dumps(everybody))
     return judge(*read(everybody))
