@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+_COMMAND_S = 30.0  # a person's command that does its work alone is waited for so long
+
 
 def supervise(
     root: Annotated[
@@ -51,7 +53,7 @@ def supervise(
         raise typer.Exit(1)
     try:
         os.environ.update(credentials(os.environ))
-        leadership = take(place, takeover=takeover)
+        leadership = take(place, takeover=takeover, patience_s=_COMMAND_S, say=say)
     except (RefusedError, OSError) as error:
         typer.echo(f"supervise: {error}", err=True)
         raise typer.Exit(1) from None

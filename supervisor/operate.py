@@ -53,7 +53,7 @@ def ask(
         if (done := watch.look()) is not None:
             return Outcome(ok=done.ok, text=done.outcome)
         if not lock_is_held(root.supervisor(owner).lock):
-            leadership = _lead(root, say)
+            leadership = _lead(root, kind, say)
             if leadership is not None and kind.only_told:
                 _hear_ourselves(run, leadership, say)
             elif leadership is not None:
@@ -64,9 +64,9 @@ def ask(
     )
 
 
-def _lead(root: Root, say: Callable[[str], None]) -> Leadership | None:
+def _lead(root: Root, kind: RequestKind, say: Callable[[str], None]) -> Leadership | None:
     try:
-        return take(root)
+        return take(root, command=kind.value)
     except RefusedError as error:
         say(str(error))  # somebody was quicker: then it answers
         return None

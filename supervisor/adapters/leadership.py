@@ -32,24 +32,31 @@ class OvertakenError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Holder:
-    """Who holds (or held) the lock, as the lock file says."""
+    """Who holds (or held) the lock, as the lock file says.
+
+    `command`: a person's command that does its work alone and then lets go (`pause`); "" is a supervisor.
+    """
 
     host: str
     boot: str
     pid: int
     epoch: int
     since: float
+    command: str = ""
 
     def __str__(self) -> str:
         since = datetime.fromtimestamp(self.since, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        return f"pid {self.pid} on {self.host} since {since}"
+        who = f"`ciuic {self.command}`, " if self.command else ""
+        return f"{who}pid {self.pid} on {self.host} since {since}"
 
 
 def read_holder(path: Path) -> Holder | None:
     """The content of the lock file; None when there is none that can be understood."""
     try:
         value: Any = files.read_json(path)
-        return None if value is None else Holder(**{name: value[name] for name in Holder.__annotations__})
+        if value is None:
+            return None
+        return Holder(**{name: value[name] for name in Holder.__annotations__ if name in value})
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -105,11 +112,17 @@ def take(
     root: Root,
     *,
     takeover: bool = False,
+    command: str = "",
+    patience_s: float = 0.0,
+    say: Callable[[str], None] = lambda _: None,
     clock: Callable[[], float] = time.time,
     wait: Callable[[float], object] = time.sleep,
     still_s: float = STILL_S,
 ) -> Leadership:
-    """Become the supervisor of this root and user.
+    """Become the supervisor of this root and user; for the time of one command where it is named.
+
+    `patience_s`: for so long a command of somebody else is waited for, which `say` is told; a supervisor never ends by
+    itself.
 
     Raises:
         RefusedError: somebody else is.
@@ -117,13 +130,12 @@ def take(
     place = root.supervisor(os.getuid())
     place.path.mkdir(parents=True, exist_ok=True)
     lock = files.FileLock(place.lock)
-    if not lock.acquire():
-        raise RefusedError(_alive_sentence(root, read_holder(place.lock)))
+    _acquire(root, lock, patience_s, say, wait)
     try:
         former = read_holder(place.lock)
         if former is not None and not takeover and former.boot != boot_id():
             _wait_until_still(root, place, former, wait, still_s)
-        return _with_next_epoch(root, place, lock, clock())
+        return _with_next_epoch(root, place, lock, command, clock())
     except BaseException:
         lock.release()
         raise
@@ -156,13 +168,39 @@ def _wait_until_still(
             )
 
 
+def _acquire(
+    root: Root,
+    lock: files.FileLock,
+    patience_s: float,
+    say: Callable[[str], None],
+    wait: Callable[[float], object],
+) -> None:
+    """Take the lock, after waiting for a command where there is patience."""
+    waited, told = 0.0, False
+    while not lock.acquire():
+        holder = read_holder(lock.path)
+        # Whoever has just taken it has not written its name yet: the first one read may be its predecessor's.
+        by_command = waited == 0 or (holder is not None and holder.command)
+        if waited >= patience_s or not by_command:
+            raise RefusedError(_alive_sentence(root, holder))
+        if waited and not told:
+            say(f"{_alive_sentence(root, holder)}; waits for its end")
+            told = True
+        wait(_POLL_S)
+        waited += _POLL_S
+
+
 def _counter(place: SupervisorDir) -> bytes:
     return files.read_bytes(place.beat) or b""
 
 
-def _with_next_epoch(root: Root, place: SupervisorDir, lock: files.FileLock, now: float) -> Leadership:
+def _with_next_epoch(
+    root: Root, place: SupervisorDir, lock: files.FileLock, command: str, now: float
+) -> Leadership:
     number = 1 + max((_number(path.name) for path in place.path.iterdir()), default=0)
-    holder = Holder(host=socket.gethostname(), boot=boot_id(), pid=os.getpid(), epoch=number, since=now)
+    holder = Holder(
+        host=socket.gethostname(), boot=boot_id(), pid=os.getpid(), epoch=number, since=now, command=command
+    )
     text = json.dumps(asdict(holder)).encode()
     if not files.create_file(place.epoch(number), text + b"\n"):
         raise RefusedError(f"another supervisor of {root.path} started in the same moment; try again")
@@ -184,4 +222,6 @@ def _number(name: str) -> int:
 
 def _alive_sentence(root: Root, holder: Holder | None) -> str:
     who = str(holder) if holder else "a process that has not written its name yet"
+    if holder and holder.command:
+        return f"{root.path} is in the hands of {who}"
     return f"a supervisor of {root.path} is already running: {who}"

@@ -28,21 +28,53 @@ while True:
 
 
 @pytest.fixture
-def holder(root):
-    process = subprocess.Popen(
+def holder(root, processes):
+    process = processes.start(
         [sys.executable, "-P", "-c", HOLD, str(root.path)], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout.readline() == "1\n"
-    yield process
-    process.kill()
-    process.wait()
-    process.stdout.close()
+    return process
 
 
 def test_a_second_one_is_refused_with_the_name_of_the_first(root, holder) -> None:
     with pytest.raises(RefusedError, match=f"pid {holder.pid} on {socket.gethostname()} since 20"):
         take(root)
     assert current_holder(root).pid == holder.pid
+
+
+def test_a_command_is_waited_for_and_named_and_a_supervisor_is_not(root, holder) -> None:
+    """`ciuic supervise` while somebody's `ciuic pause` does its work alone."""
+    waits: list[float] = []
+    with pytest.raises(RefusedError, match=f"already running: pid {holder.pid}"):
+        take(root, patience_s=30.0, wait=waits.append)
+    assert sum(waits) <= 1.0, "long enough for its name to be written"
+    holder.kill()
+    holder.wait()
+
+    command, said = take(root, command="pause"), []
+    assert str(current_holder(root) or "").startswith(f"`ciuic pause`, pid {os.getpid()}")
+    with pytest.raises(RefusedError, match=r"in the hands of `ciuic pause`, pid \d+ on"):
+        take(root)
+    with pytest.raises(RefusedError, match="in the hands of `ciuic pause`"):
+        take(root, patience_s=3.0, wait=waits.append)
+    later = iter([lambda: None, lambda: None, command.release])
+    leadership = take(root, patience_s=30.0, say=said.append, wait=lambda _: next(later)())
+    assert said == [f"{root.path} is in the hands of {command.holder}; waits for its end"]
+    assert leadership.holder.command == ""
+    leadership.release()
+
+
+def test_a_lock_file_of_the_version_before_is_understood(root) -> None:
+    leadership = take(root)
+    place = root.supervisor(os.getuid())
+    value = json.loads(place.lock.read_text())
+    assert value.pop("command") == ""
+    place.lock.write_text(json.dumps(value))
+    assert leadership.holds()
+    del value["pid"]
+    place.lock.write_text(json.dumps(value))
+    assert read_holder(place.lock) is None
+    leadership.release()
 
 
 def test_after_a_kill_the_next_takes_over_at_once(root, holder) -> None:
