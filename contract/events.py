@@ -138,6 +138,7 @@ class EvidenceKept(Body):
     """Where a generation's workers stood lies in the directory `path`. `order`: whose wish it was, "" for a verdict.
 
     `nodes` have kept theirs, `missing` have not (yet). `digest`: language → two lines that say what it means.
+    `suspects`, `phase`: who kept the others waiting and in what, where it tells more than the pages did.
     """
 
     attempt: int
@@ -147,6 +148,8 @@ class EvidenceKept(Body):
     nodes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     digest: Mapping[str, str] = field(default_factory=dict)
+    suspects: tuple[int, ...] = ()
+    phase: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -394,7 +397,15 @@ KINDS: Mapping[str, type[Body]] = {
     "alerts-silenced": AlertsSilenced,
 }
 _WORDS = {kind: word for word, kind in KINDS.items()}
-_ENVELOPE = ("v", "seq", "time", "epoch", "kind")
+
+
+def _names(kind: Any) -> tuple[frozenset[str], frozenset[str]]:
+    """Of all its fields, and of those without a default."""
+    bare = (item for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING)
+    return frozenset(item.name for item in fields(kind)), frozenset(item.name for item in bare)
+
+
+_FIELDS = {kind: _names(kind) for kind in KINDS.values()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -432,16 +443,11 @@ def decode(line: bytes) -> Event | None:
     kind = KINDS.get(value["kind"])
     if kind is None:
         return None
-    found = {name: item for name, item in value.items() if name not in _ENVELOPE}
-    known = {item.name: item for item in fields(kind)}
-    missing = [
-        name
-        for name, item in known.items()
-        if name not in found and item.default is MISSING and item.default_factory is MISSING
-    ]
-    if missing:
-        raise ValueError(f"{value['kind']}: {', '.join(missing)} missing")
-    body = kind(**{name: _tuples(item) for name, item in found.items() if name in known})
+    known, needed = _FIELDS[kind]
+    found = {name: _tuples(item) for name, item in value.items() if name in known}
+    if missing := needed - found.keys():
+        raise ValueError(f"{value['kind']}: {', '.join(sorted(missing))} missing")
+    body = kind(**found)
     return Event(seq=int(value["seq"]), time=float(value["time"]), epoch=int(value["epoch"]), body=body)
 
 

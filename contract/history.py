@@ -1,15 +1,17 @@
 """The fold of the journal: what is known of a run. Pure; the same for daemon, status, explain and replay."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from contract import events as ev
+from contract import outbox
+from contract.outbox import DIGEST, AlertState
 from contract.profile import SLOW
 from contract.states import RunState
 
-_KEPT_ALERTS = 200  # for each receiver
+T = TypeVar("T")
 _KEPT_TRIES = 100
 _KEPT_DUMPS = 20
 _KEPT_LEFT_OUT = 200
@@ -32,6 +34,16 @@ class GenerationHistory:
     failed_at: float | None = None
     recovered: ev.Recovered | None = None
     evidence: ev.EvidenceKept | None = None
+
+    @property
+    def accused(self) -> tuple[tuple[int, ...], str]:
+        """Suspects of the failure and their phase; the evidence's word where it names them, else the verdict's."""
+        if self.failure is None:
+            return (), ""
+        phase = str(self.failure.limits.get("phase", ""))
+        if self.evidence is None:
+            return self.failure.suspects, phase
+        return self.evidence.suspects or self.failure.suspects, self.evidence.phase or phase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,20 +99,6 @@ class Notice:
     def over_key(self) -> str:
         """The same for the news that it is over."""
         return f"notice-over:{self.seen.cause}:{self.number}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class AlertState:
-    """One alert in the outbox, on its way to one receiver."""
-
-    alert: ev.AlertQueued
-    queued_at: float
-    receiver: str = ""
-    tries: int = 0
-    unanswered: bool = False  # tried, and no outcome recorded: a repeat may be a duplicate
-    tried_at: float | None = None
-    errcode: int = 0
-    failure: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,12 +186,25 @@ def apply(history: History, event: ev.Event) -> History:
     if event.epoch < history.epoch:
         return history
     rule = _RULES.get(type(event.body))
-    history = replace(history, epoch=event.epoch)
+    if event.epoch > history.epoch:
+        history = _with(history, epoch=event.epoch)
     return rule(history, event.body, event.time) if rule else history
 
 
+def _with(value: T, **changes: Any) -> T:
+    """`dataclasses.replace` without the constructor, which looks at each of some thirty fields of the history.
+
+    A supervisor that takes up a run folds all of its events, a hundred thousand perhaps.
+    """
+    known = value.__dict__
+    assert changes.keys() <= known.keys(), changes.keys() - known.keys()
+    made: T = object.__new__(type(value))
+    made.__dict__.update(known, **changes)
+    return made
+
+
 def _created(history: History, body: ev.RunCreated, at: float) -> History:
-    return replace(
+    return _with(
         history,
         run=body.run,
         version=body.version,
@@ -205,8 +216,13 @@ def _created(history: History, body: ev.RunCreated, at: float) -> History:
 
 
 def _on_attempt(history: History, number: int, change: Callable[[AttemptHistory], AttemptHistory]) -> History:
-    attempts = tuple(change(item) if item.number == number else item for item in history.attempts)
-    return replace(history, attempts=attempts)
+    """Change one attempt, the newest as a rule."""
+    attempts = history.attempts
+    for place in range(len(attempts) - 1, -1, -1):
+        if attempts[place].number == number:
+            changed = (*attempts[:place], change(attempts[place]), *attempts[place + 1 :])
+            return _with(history, attempts=changed)
+    return history
 
 
 def _attempt_intended(history: History, body: ev.AttemptIntended, at: float) -> History:
@@ -215,14 +231,14 @@ def _attempt_intended(history: History, body: ev.AttemptIntended, at: float) -> 
     attempt = AttemptHistory(
         number=body.attempt, tag=body.tag, reason=body.reason, intended_at=at, exclude=body.exclude
     )
-    return replace(history, attempts=(*history.attempts, attempt))
+    return _with(history, attempts=(*history.attempts, attempt))
 
 
 def _attempt_submitted(history: History, body: ev.AttemptSubmitted, at: float) -> History:
     return _on_attempt(
         history,
         body.attempt,
-        lambda item: replace(item, job_id=body.job_id, submitted_at=at, submit_failure=""),
+        lambda item: _with(item, job_id=body.job_id, submitted_at=at, submit_failure=""),
     )
 
 
@@ -230,7 +246,7 @@ def _submit_failed(history: History, body: ev.SubmitFailed, at: float) -> Histor
     return _on_attempt(
         history,
         body.attempt,
-        lambda item: replace(
+        lambda item: _with(
             item,
             submit_failures=item.submit_failures + 1,
             submit_failed_at=at,
@@ -244,12 +260,12 @@ def _cancel_intended(history: History, body: ev.CancelIntended, at: float) -> Hi
     return _on_attempt(
         history,
         body.attempt,
-        lambda item: item if item.cancel else replace(item, cancel=body, cancelled_at=at),
+        lambda item: item if item.cancel else _with(item, cancel=body, cancelled_at=at),
     )
 
 
 def _attempt_ended(history: History, body: ev.AttemptEnded, at: float) -> History:
-    return _on_attempt(history, body.attempt, lambda item: replace(item, ended=body, ended_at=at))
+    return _on_attempt(history, body.attempt, lambda item: _with(item, ended=body, ended_at=at))
 
 
 def _on_generation(
@@ -260,7 +276,7 @@ def _on_generation(
     def in_attempt(item: AttemptHistory) -> AttemptHistory:
         known = {generation.number: generation for generation in item.generations}
         known[number] = change(known.get(number, GenerationHistory(number=number)))
-        return replace(item, generations=tuple(known[key] for key in sorted(known)))
+        return _with(item, generations=tuple(known[key] for key in sorted(known)))
 
     return _on_attempt(history, attempt, in_attempt)
 
@@ -270,13 +286,13 @@ def _generation_intended(history: History, body: ev.GenerationIntended, at: floa
         history,
         body.attempt,
         body.generation,
-        lambda item: replace(item, members=body.members, reason=body.reason, intended_at=at),
+        lambda item: _with(item, members=body.members, reason=body.reason, intended_at=at),
     )
 
 
 def _generation_went(history: History, body: ev.GenerationWent, at: float) -> History:
     return _on_generation(
-        history, body.attempt, body.generation, lambda item: replace(item, members=body.members, went_at=at)
+        history, body.attempt, body.generation, lambda item: _with(item, members=body.members, went_at=at)
     )
 
 
@@ -285,10 +301,10 @@ def _generation_resumed(history: History, body: ev.GenerationResumed, at: float)
         history,
         body.attempt,
         body.generation,
-        lambda item: replace(item, resume_step=body.step, resumed_at=at, restored_from=body.restored_from),
+        lambda item: _with(item, resume_step=body.step, resumed_at=at, restored_from=body.restored_from),
     )
     # An ordered roll-back stays until a generation started under it has recorded its resume point (rule 12).
-    return replace(history, max_step=-1) if 0 <= body.step <= history.max_step else history
+    return _with(history, max_step=-1) if 0 <= body.step <= history.max_step else history
 
 
 def _judged(history: History, body: ev.Judged, at: float) -> History:
@@ -297,9 +313,9 @@ def _judged(history: History, body: ev.Judged, at: float) -> History:
         history,
         body.attempt,
         body.generation,
-        lambda item: item if item.failure else replace(item, failure=body, failed_at=at),
+        lambda item: item if item.failure else _with(item, failure=body, failed_at=at),
     )
-    return replace(
+    return _with(
         history,
         failures=(*history.failures, failure)[-1000:],
         open_failure=history.open_failure or failure,
@@ -310,30 +326,28 @@ def _evidence_kept(history: History, body: ev.EvidenceKept, at: float) -> Histor
     del at
     if body.order:
         kept = [*_without(history.dumps, body.order).items(), (body.order, body)][-_KEPT_DUMPS:]
-        return replace(history, dumps=dict(kept))
-    return _on_generation(history, body.attempt, body.generation, lambda item: replace(item, evidence=body))
+        return _with(history, dumps=dict(kept))
+    return _on_generation(history, body.attempt, body.generation, lambda item: _with(item, evidence=body))
 
 
 def _noticed(history: History, body: ev.Noticed, at: float) -> History:
     number = 1 + max((item.number for item in history.notices.values()), default=0)
     notice = Notice(number=number, at=at, seen=body)
-    return replace(history, notices={**history.notices, body.cause: notice})
+    return _with(history, notices={**history.notices, body.cause: notice})
 
 
 def _notice_over(history: History, body: ev.NoticeOver, at: float) -> History:
     known = history.notices.get(body.cause)
     if known is None or known.over is not None:
         return history
-    return replace(history, notices={**history.notices, body.cause: replace(known, over=body, over_at=at)})
+    return _with(history, notices={**history.notices, body.cause: _with(known, over=body, over_at=at)})
 
 
 def _recovered(history: History, body: ev.Recovered, at: float) -> History:
     del at
     told = {key for notice in history.notices.values() for key in (notice.key, notice.over_key)}
-    history = _on_generation(
-        history, body.attempt, body.generation, lambda item: replace(item, recovered=body)
-    )
-    return replace(
+    history = _on_generation(history, body.attempt, body.generation, lambda item: _with(item, recovered=body))
+    return _with(
         history,
         open_failure=None,
         open_keys=history.open_keys & told,
@@ -346,7 +360,7 @@ def _checkpoint_seen(history: History, body: ev.CheckpointSeen, at: float) -> Hi
     kept = tuple(item for item in history.failures if not _is_past(body, item.verdict))
     if history.open_failure is None:  # recovered, and a checkpoint since: the incident is over
         history = _incident_over(history)
-    return replace(
+    return _with(
         history,
         newest_checkpoint=body,
         failures=kept,
@@ -357,11 +371,11 @@ def _checkpoint_seen(history: History, body: ev.CheckpointSeen, at: float) -> Hi
 
 def _save_failed(history: History, body: ev.SaveFailed, at: float) -> History:
     since = history.saves_failing_since if history.saves_failing else at
-    return replace(history, save_failure=body, saves_failing=True, saves_failing_since=since)
+    return _with(history, save_failure=body, saves_failing=True, saves_failing_since=since)
 
 
 def _left_out(history: History, body: ev.NodeLeftOut, at: float) -> History:
-    return replace(history, left_out=(*history.left_out, (at, body))[-_KEPT_LEFT_OUT:])
+    return _with(history, left_out=(*history.left_out, (at, body))[-_KEPT_LEFT_OUT:])
 
 
 def _is_past(saved: ev.CheckpointSeen, failure: ev.Judged) -> bool:
@@ -377,24 +391,26 @@ def _is_past(saved: ev.CheckpointSeen, failure: ev.Judged) -> bool:
 
 def _state_changed(history: History, body: ev.StateChanged, at: float) -> History:
     words = {state.value: state for state in RunState}
-    history = replace(history, state=words.get(body.state, RunState.UNKNOWN), reason=body.reason, state_at=at)
+    history = _with(history, state=words.get(body.state, RunState.UNKNOWN), reason=body.reason, state_at=at)
     if history.state is RunState.PENDING:  # resumed by a person: a new budget, and alerts speak again
-        history = replace(_incident_over(history), failures=(), notices={}, open_keys=frozenset())
+        history = _with(_incident_over(history), failures=(), notices={}, open_keys=frozenset())
     return history
 
 
 def _incident_over(history: History) -> History:
-    return replace(history, incident_keys=frozenset(), acknowledged=None, acknowledged_at=0.0)
+    if not history.incident_keys and history.acknowledged is None:
+        return history
+    return _with(history, incident_keys=frozenset(), acknowledged=None, acknowledged_at=0.0)
 
 
 def _bounds_set(history: History, body: ev.BoundsSet, at: float) -> History:
     del at
-    return replace(history, min_step=body.min_step, max_step=body.max_step, skip_windows=body.skip_windows)
+    return _with(history, min_step=body.min_step, max_step=body.max_step, skip_windows=body.skip_windows)
 
 
 def _settings_changed(history: History, body: ev.SettingsChanged, at: float) -> History:
     del at
-    return replace(
+    return _with(
         history,
         changed_for=body.request,
         target_steps=body.target_steps,
@@ -405,125 +421,75 @@ def _settings_changed(history: History, body: ev.SettingsChanged, at: float) -> 
 
 def _request_taken(history: History, body: ev.RequestTaken, at: float) -> History:
     del at
-    return replace(history, requests={**history.requests, body.id: body})
+    return _with(history, requests={**history.requests, body.id: body})
 
 
 def _request_done(history: History, body: ev.RequestDone, at: float) -> History:
     del at
-    return replace(history, requests=_without(history.requests, body.id))
-
-
-def box_key(receiver: str, alert: str) -> str:
-    """Key of the outbox."""
-    return f"{receiver}/{alert}" if receiver else alert
+    return _with(history, requests=_without(history.requests, body.id))
 
 
 def _hot_set(history: History, body: ev.HotSet, at: float) -> History:
     del at
-    return replace(history, hot={**history.hot, **body.values})
+    return _with(history, hot={**history.hot, **body.values})
 
 
 def _profile_asked(history: History, body: ev.ProfileAsked, at: float) -> History:
     del at
     asked = [*_without(history.profiles_asked, body.order).items(), (body.order, body)][-_KEPT_DUMPS:]
     slow = history.slow_profiles + body.order.startswith(SLOW)
-    return replace(history, profiles_asked=dict(asked), slow_profiles=slow)
+    return _with(history, profiles_asked=dict(asked), slow_profiles=slow)
 
 
 def _profile_kept(history: History, body: ev.ProfileKept, at: float) -> History:
     del at
-    return replace(history, profiles=(*history.profiles, body)[-_KEPT_PROFILES:])
+    return _with(history, profiles=(*history.profiles, body)[-_KEPT_PROFILES:])
 
 
 def _alert_queued(history: History, body: ev.AlertQueued, at: float) -> History:
-    outbox = dict(history.outbox)
-    for receiver in body.receivers:
-        state = AlertState(alert=body, queued_at=at, receiver=receiver)
-        outbox[box_key(receiver, body.id)] = state
-    overflow = _overflow(outbox, body.receivers)
-    for key in overflow:  # a robot that is down for days must not grow the journal's fold
-        outbox.pop(key)
+    kept, given_up = outbox.queued(history.outbox, body, at)
     incident = {body.key} if body.severity != "info" else set()
-    history = replace(
+    history = _with(
         history,
-        outbox=outbox,
+        outbox=kept,
         open_keys=history.open_keys | {body.key},
         incident_keys=history.incident_keys | incident,
-        alerts_failed=history.alerts_failed + len(overflow),
+        alerts_failed=history.alerts_failed + given_up,
     )
     return _digest_queued(history, body, at) if body.key.startswith(DIGEST) else history
-
-
-DIGEST = "digest:"  # how the key of a daily digest begins; the day follows
 
 
 def _digest_queued(history: History, body: ev.AlertQueued, at: float) -> History:
     day = body.key.removeprefix(DIGEST)
     days = {**history.digests, **dict.fromkeys(body.receivers, (day, at))}
-    return replace(history, digests=days, open_keys=history.open_keys - {body.key})
-
-
-def _overflow(outbox: Mapping[str, AlertState], receivers: tuple[str, ...]) -> list[str]:
-    """What is given up: the oldest, and what needs a person last."""
-    found = []
-    for receiver in receivers:
-        mine = [key for key, state in outbox.items() if state.receiver == receiver]
-        if len(mine) > _KEPT_ALERTS:
-            mine.sort(key=lambda key: outbox[key].alert.severity == "critical")  # stable: the oldest first
-            found += mine[: len(mine) - _KEPT_ALERTS]
-    return found
+    return _with(history, digests=days, open_keys=history.open_keys - {body.key})
 
 
 def _alert_tried(history: History, body: ev.AlertTried, at: float) -> History:
     sent = (*history.sent_at, (body.receiver, body.at or at))[-_KEPT_TRIES:]
-    history = replace(history, sent_at=sent)
-    return _on_alerts(
-        history, body, lambda item: replace(item, tries=item.tries + 1, tried_at=at, unanswered=True)
-    )
+    return _with(history, sent_at=sent, outbox=outbox.tried(history.outbox, body, at))
 
 
 def _alert_delivered(history: History, body: ev.AlertDelivered, at: float) -> History:
     del at
-    keys = _boxes(history, body)
-    return replace(
-        history, outbox=_without(history.outbox, *keys), alerts_sent=history.alerts_sent + len(keys)
-    )
+    kept, gone = outbox.done(history.outbox, body)
+    return _with(history, outbox=kept, alerts_sent=history.alerts_sent + gone)
 
 
 def _alert_failed(history: History, body: ev.AlertFailed, at: float) -> History:
-    if body.permanent:
-        keys = _boxes(history, body)
-        return replace(
-            history, outbox=_without(history.outbox, *keys), alerts_failed=history.alerts_failed + len(keys)
-        )
-    return _on_alerts(
-        history,
-        body,
-        lambda item: replace(item, tried_at=at, unanswered=False, errcode=body.errcode, failure=body.reason),
-    )
+    if not body.permanent:
+        return _with(history, outbox=outbox.failed(history.outbox, body, at))
+    kept, gone = outbox.done(history.outbox, body)
+    return _with(history, outbox=kept, alerts_failed=history.alerts_failed + gone)
 
 
 def _acknowledged(history: History, body: ev.AlertsAcknowledged, at: float) -> History:
-    return replace(history, acknowledged=body, acknowledged_at=at)
+    return _with(history, acknowledged=body, acknowledged_at=at)
 
 
 def _silenced(history: History, body: ev.AlertsSilenced, at: float) -> History:
     del at
-    return replace(history, silenced_until=body.until, silenced_by=body.by)
-
-
-_Outcome = ev.AlertTried | ev.AlertDelivered | ev.AlertFailed
-
-
-def _boxes(history: History, body: _Outcome) -> list[str]:
-    """Keys of what the event is about, as far as it is in the outbox."""
-    keys = (box_key(body.receiver, alert) for alert in (body.id, *body.also))
-    return [key for key in dict.fromkeys(keys) if key in history.outbox]
-
-
-def _on_alerts(history: History, body: _Outcome, change: Callable[[AlertState], AlertState]) -> History:
-    changed = {key: change(history.outbox[key]) for key in _boxes(history, body)}
-    return replace(history, outbox={**history.outbox, **changed})
+    return _with(history, silenced_until=body.until, silenced_by=body.by)
 
 
 def _without(mapping: Mapping[str, Any], *keys: str) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from collections import Counter
 from contract.config import RunConfig
 from contract.config.alerts import Receiver
 from contract.events import AlertQueued
-from contract.history import DIGEST, History
+from contract.history import History
+from contract.outbox import DIGEST
 from supervisor.core.hours import digest_day
 from supervisor.core.lost_time import ettr
 from supervisor.core.observation import Observation

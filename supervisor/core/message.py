@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from contract.history import DIGEST, AlertState
+from contract.outbox import DIGEST, AlertState
 from contract.states import RunState
 from supervisor.core.phrases import CAUSES, STATES, word
 from supervisor.core.text import cut, size

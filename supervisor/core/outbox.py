@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from contract.config.alerts import Receiver
 from contract.events import AlertQueued
-from contract.history import DIGEST, AlertState, History
+from contract.history import History
+from contract.outbox import DIGEST, AlertState
 from contract.states import RunState
 from supervisor.core.actions import Wait
 from supervisor.core.hours import quiet_until
