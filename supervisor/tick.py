@@ -11,13 +11,12 @@ from pathlib import Path
 
 from contract import events as ev
 from contract.config import RunConfig, read_resolved
-from contract.config.run import Metadata
 from contract.files import FileLock
 from contract.history import History, fold
 from contract.journal import JournalReader
 from contract.layout import RunDir
 from contract.requests import remove_request
-from contract.states import JobState, RunState
+from contract.states import JobState
 from supervisor.adapters.act import Hands
 from supervisor.adapters.copiers import Copiers, LastCopies, made
 from supervisor.adapters.evidence import evidence_news
@@ -27,6 +26,7 @@ from supervisor.adapters.queues import Queues, job_id_of, recorded_end
 from supervisor.adapters.rundir import Observer
 from supervisor.adapters.watcher import Watcher
 from supervisor.book import Book, journal_trouble
+from supervisor.care import complete, ended, harmless, judged, over, wished
 from supervisor.core import actions as do
 from supervisor.core import copies, notices, recovery, storm, troubles
 from supervisor.core.case import Case
@@ -110,7 +110,7 @@ class Supervision:
             return True
         history = active.book.history
         held = self._world.mail.held(active.book, active.config.alerts.receivers, self._world.clock())
-        return _ended(history) and held and not active.copying
+        return ended(history) and held and not active.copying
 
     @property
     def history(self) -> History:
@@ -226,7 +226,7 @@ class Supervision:
         asked = self.run.requests.is_dir() and any(self.run.requests.glob("*.json"))
         if asked:
             return True
-        if _over(history):
+        if over(history):
             recent = 0 <= self._world.clock() - history.state_at < copies.LINGER_S
             return (recent and self._last_copies.missing()) or self._digest_waits(history)
         watched = read_resolved(self.run.config).metadata.watched
@@ -252,7 +252,7 @@ class Supervision:
             newest = history.newest
             submitted = newest is None or newest.ended is None or history.state.final
             return submitted and not history.outbox
-        return _over(history) and not active.copying
+        return over(history) and not active.copying
 
     # --- the round
 
@@ -264,19 +264,19 @@ class Supervision:
         now = self._world.clock()
         verdict = judge(observation, book.history, active.config, now)
         self._tell_the_log(active, observation, verdict)
-        if verdict.failed and not _judged(book.history, observation):
+        if verdict.failed and not judged(book.history, observation):
             book.append(judgement(observation, verdict))
         if notices.is_new(book.history, verdict):
             book.append(judgement(observation, verdict))
         recovered = recovery.recovered(book.history, observation, now)
         if recovered is not None:
             book.append(recovered)
-        config = _wished(active.config, book.history, observation)
+        config = wished(active.config, book.history, observation)
         # Read afresh: what was just journalled must not lie in the future of the decision.
         for action in decide(book.history, observation, verdict, config, self._world.clock()):
             if isinstance(action, do.Wait) and action.reason.startswith(storm.HELD):
                 self._say_once(f"{storm.HELD}: this restart waits for its turn")
-            if active.complete or _harmless(action):
+            if active.complete or harmless(action):
                 active.hands.carry_out(action)
         active.config = active.hands.config  # a request may have changed it
         self._copy(active, observation, verdict)
@@ -314,14 +314,14 @@ class Supervision:
         history = active.book.history
 
         def job(number: int) -> JobLook:
-            over = recorded_end(history, number)
+            recorded = recorded_end(history, number)
             job_id = job_id_of(history, number)
             self._world.regain()
-            return over or self._world.queues.look(self.run, active.config, number, job_id)
+            return recorded or self._world.queues.look(self.run, active.config, number, job_id)
 
         observation = active.observer.look(active.config, job, self._world.monotonic())
         self._world.regain()
-        active.complete = active.complete or _complete(observation)
+        active.complete = active.complete or complete(observation)
         open_requests = tuple(item for item in observation.requests if item.id not in active.book.answered)
         for request in observation.requests:
             if request.id in active.book.answered:  # answered before a crash that kept us from removing it
@@ -381,48 +381,3 @@ class Supervision:
         if text and text != self._said:
             self._say(text)
         self._said = text or self._said
-
-
-def _wished(config: RunConfig, history: History, observation: Observation) -> RunConfig:
-    """A run that is left alone is still paused, resumed or cancelled when its owner asks for it."""
-    resuming = (
-        history.state is RunState.PENDING and history.newest is not None and history.newest.ended is not None
-    )
-    asked = any(not request.kind.only_told for request in observation.requests)
-    if config.metadata.watched or not (asked or resuming):
-        return config
-    return config.model_copy(update={"metadata": Metadata()})
-
-
-def _over(history: History) -> bool:
-    """Final, nothing of it runs, and everything was told."""
-    return _ended(history) and not history.outbox
-
-
-def _ended(history: History) -> bool:
-    newest = history.newest
-    ended = newest is None or newest.ended is not None or newest.submitted_at is None
-    return history.state.final and ended
-
-
-def _harmless(action: do.Action) -> bool:
-    """What may be done before anything was seen: to say that nothing can be seen, and to tell people."""
-    unseen = isinstance(action, do.SetState) and action.state is RunState.UNKNOWN
-    return unseen or isinstance(action, do.Tell)
-
-
-def _complete(observation: Observation) -> bool:
-    """Whether this look saw what an action must rest on: the control file (or surely none) and the queue's word."""
-    readable = observation.control is not None or not observation.problems
-    return readable and observation.job.state is not JobState.UNKNOWN
-
-
-def _judged(history: History, observation: Observation) -> bool:
-    """Whether this generation's failure is in the journal already, or its attempt is not, so that it has no place."""
-    for attempt in history.attempts:
-        if attempt.number == observation.attempt:
-            for generation in attempt.generations:
-                if generation.number == observation.generation:
-                    return generation.failure is not None
-            return False
-    return True

@@ -1,16 +1,13 @@
 """The agent's one loop: look, decide, act, report. The decisions are in `decide`, here are the hands."""
 
 import os
-import select
-import signal
-import socket
 import time
-from collections.abc import Sequence
-from typing import Any, assert_never
+from collections.abc import Iterator, Sequence
+from typing import assert_never
 
 from contract.beat import UNFIT
 from contract.config import RunConfig
-from contract.control import Go, OrderKind, create_go
+from contract.control import Go, create_go
 from contract.exits import WorkerExit, write_exits
 from contract.layout import RunDir
 from contract.states import AgentPhase
@@ -31,6 +28,7 @@ from slurm.agent.decide import (
 )
 from slurm.agent.environment import base_environment
 from slurm.agent.evidence import Evidence, Place
+from slurm.agent.handover import Handover
 from slurm.agent.identity import Identity
 from slurm.agent.launch import Launch, cpus_of, start_workers
 from slurm.agent.measuring import Measuring
@@ -42,9 +40,9 @@ from slurm.agent.pages import make_page_directory, remove_pages
 from slurm.agent.preflight import Preflight
 from slurm.agent.reporter import Reporter, first_beat
 from slurm.agent.staging import Staging
+from slurm.agent.wake import Wake
 
 _GAP_S = 5.0  # between two turns of the loop: longer than any of its own work takes
-_ORDERS_ON_PAGE = 4  # the newest: all that control.json keeps do not fit rank 0's page
 _TURN_S = 0.1  # the longest sleep: pages are looked at, and signs of life taken, so often
 
 
@@ -65,9 +63,9 @@ class Agent:
         self._leaving: Leave | None = None
         self._cut_off = ""
         self._misled = 0  # generation whose master was said to be here and is not
-        self._handed: dict[str, int] = {}  # order → generation in which rank 0 got it
-        self._on_page: tuple[int, Any] = (0, None)
-        self._save_signal = self._terminated = self._unrecorded = False
+        self._handover = Handover()
+        self._unrecorded = False
+        self._wake = Wake()
         link = choose_link(
             local=me.local,
             wanted=config.node.interface,
@@ -109,7 +107,7 @@ class Agent:
 
     def work(self) -> int:
         """Until there is nothing left to do here; the exit code."""
-        wake = self._catch_signals()
+        self._wake.catch_signals()
         while True:
             now = time.monotonic()
             self._take_in(now)
@@ -129,7 +127,7 @@ class Agent:
             self._staging.look(now)
             self._report(now)
             self._log.flush()
-            self._sleep(wake, now)
+            self._wake.sleep(self._outputs(), min(_TURN_S, self._reporter.wait_s(now)))
 
     def last_words(self, text: str) -> None:
         """Into the node's log, whatever state we are in."""
@@ -154,14 +152,14 @@ class Agent:
             worker.output.drain()
             if worker.alive and worker.look(now):
                 self._reporter.changed = True
-        self._crew.terminated = self._terminated
+        self._crew.terminated = self._wake.terminated
         exits = self._crew.hear()
         if exits or self._unrecorded:
             self._record(exits)
         if self._leaving is None:
             self._crew.warm_up()  # again, should it have died: its imports take longer than any supervisor
         electing = self._stage is Stage.READY and self._generation == 1 and self._news.go is None
-        leaving = self._done is not None or self._save_signal
+        leaving = self._done is not None or self._wake.save
         self._news.refresh(now, peers_matter=electing or leaving)
 
     def _situation(self, now: float) -> Situation:
@@ -186,8 +184,8 @@ class Agent:
             peers=news.peers,
             alive=len(crew.alive),
             codes=codes,
-            save_signal=self._save_signal,
-            terminated=self._terminated,
+            save_signal=self._wake.save,
+            terminated=self._wake.terminated,
             hopeless=crew.hopeless,
             unfit=self._unfit,
             compares=not self._meeting.comparison.over,
@@ -209,7 +207,7 @@ class Agent:
         """Look at the workers as ordered, or after a crash, before anything ends them."""
         if self._stage is Stage.STARTED:
             self._evidence.glance(self._crew.alive, self._started, now)
-        control = None if self._terminated else self._news.control
+        control = None if self._wake.terminated else self._news.control
         self._reporter.orders_done(
             [
                 *self._evidence.turn(now),
@@ -218,7 +216,7 @@ class Agent:
         )
 
     def _act(self, action: Action, now: float) -> None:
-        ends = isinstance(action, Prepare | Leave) and self._crew.alive and not self._terminated
+        ends = isinstance(action, Prepare | Leave) and self._crew.alive and not self._wake.terminated
         if ends and self._evidence.holds(now):
             return  # the next turn comes to the same action
         match action:
@@ -301,26 +299,13 @@ class Agent:
         start_workers(self._crew, launch, self._meeting.hand_over(), now)
 
     def _hand_over_orders(self) -> None:
-        """Hot changes and one-off orders, through the page of rank 0 if it is here."""
-        control = self._news.control
         first = next((worker for worker in self._crew.alive if worker.rank == 0), None)
-        if control is None or first is None or control.at != (self.attempt, self._started):
+        if first is None:
             return
-        orders = [
-            {"id": order.id, "kind": order.kind, **order.args}
-            for order in control.orders
-            if order.kind not in OrderKind.looks()
-            and self._handed.setdefault(order.id, self._started) == self._started
-        ][-_ORDERS_ON_PAGE:]
-        wanted = (self._started, {"hot": dict(control.hot), "orders": orders})
-        if wanted == self._on_page or not (orders or control.hot):
-            return
-        self._on_page = wanted
-        try:
-            first.page.give_orders(wanted[1])
-        except ValueError as error:
-            self._tell(f"orders could not be given to rank 0: {error}")
-        self._reporter.orders_done(order["id"] for order in orders)
+        done, trouble = self._handover.give(self._news.control, first, (self.attempt, self._started))
+        if trouble:
+            self._tell(f"orders could not be given to rank 0: {trouble}")
+        self._reporter.orders_done(done)
 
     # -- report ----------------------------------------------------------------------------------------------
 
@@ -413,28 +398,10 @@ class Agent:
     def _enter(self, stage: Stage, now: float) -> None:
         self._stage, self._stage_at = stage, now
 
-    def _catch_signals(self) -> socket.socket:
-        """Signals become flags and a byte on the socket returned."""
-        reader, writer = socket.socketpair()
-        reader.setblocking(False)
-        writer.setblocking(False)
-        signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGUSR1, lambda *_: setattr(self, "_save_signal", True))
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: setattr(self, "_terminated", True))
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        return reader
-
-    def _sleep(self, wake: socket.socket, now: float) -> None:
-        """Until something happens, or it is time to look again."""
-        poll = select.poll()  # made afresh: descriptors come and go, and there are few
-        poll.register(wake, select.POLLIN)
+    def _outputs(self) -> Iterator[int]:
+        """Whose news ends the sleep: the warm process, and workers that write."""
         if self._crew.descriptor is not None:
-            poll.register(self._crew.descriptor, select.POLLIN)
+            yield self._crew.descriptor
         for worker in self._crew.workers.values():
             if worker.output.open:
-                poll.register(worker.output.reader, select.POLLIN)
-        seconds = max(0.0, min(_TURN_S, self._reporter.wait_s(now)))
-        for descriptor, _ in poll.poll(seconds * 1000):
-            if descriptor == wake.fileno():
-                wake.recv(4096)
+                yield worker.output.reader
