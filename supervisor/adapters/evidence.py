@@ -1,5 +1,7 @@
 """Evidence that the agents have kept: noticed, read and summed up, once for each failure and each wish."""
 
+from dataclasses import replace
+
 from contract.config import RunConfig
 from contract.control import OrderKind
 from contract.events import EvidenceKept
@@ -7,11 +9,12 @@ from contract.evidence import NodeEvidence, evidence_nodes, read_evidence
 from contract.history import AttemptHistory, GenerationHistory, History
 from contract.layout import RunDir, by_number
 from contract.states import VerdictKind
-from supervisor.core.evidence import digest
+from supervisor.core.evidence import accused, digest
 from supervisor.core.keeping import PATIENCE_S, carried_out
 from supervisor.core.observation import Observation
 
 _READ = 256  # nodes whose evidence is read for the digest, the suspects' first
+_NAMED = 64  # suspects at most, as of a verdict
 _OLD_S = 120.0  # what has not come by then does not come
 
 
@@ -39,7 +42,7 @@ def _asked(run: RunDir, history: History, observation: Observation, config: RunC
         places = sorted(run.attempt(observation.attempt).path.glob(f"evidence/g*/{order.id}"))
         if places:
             at = int(places[-1].parent.name.removeprefix("g"))
-        found.append(_kept(run, observation.attempt, at, observation.members, (), order.id))
+        found.append(_kept(run, observation.attempt, at, observation.members, (), order.id)[0])
     return found
 
 
@@ -54,7 +57,11 @@ def _of_failure(
     expected = set(generation.members) if hung else set(failure.nodes[:1])
     if not there or not (expected <= there or now - at > PATIENCE_S):
         return None
-    return _kept(run, attempt.number, generation.number, tuple(expected), failure.nodes, "")
+    kept, read = _kept(run, attempt.number, generation.number, tuple(expected), failure.nodes, "")
+    if not hung:
+        return kept  # survivors of a crash wait for whom they have lost: nobody is to blame for that
+    told = accused(read)
+    return replace(kept, suspects=told.ranks[:_NAMED], phase=told.phase)
 
 
 def _kept(
@@ -64,7 +71,7 @@ def _kept(
     expected: tuple[str, ...],
     first: tuple[str, ...],
     order: str,
-) -> EvidenceKept:
+) -> tuple[EvidenceKept, list[NodeEvidence]]:
     directory = run.attempt(attempt).evidence(generation)
     if order:
         directory /= order
@@ -77,7 +84,7 @@ def _kept(
             continue
         if found is not None:
             read.append(found)
-    return EvidenceKept(
+    kept = EvidenceKept(
         attempt=attempt,
         generation=generation,
         path=str(directory),
@@ -86,3 +93,4 @@ def _kept(
         missing=tuple(sorted(set(expected) - set(nodes), key=by_number))[:_READ],
         digest=digest(read),
     )
+    return kept, read

@@ -13,6 +13,7 @@ from supervisor.core.advice import advice
 from supervisor.core.alert import LANGUAGES, alert
 from supervisor.core.blame import Suspect
 from supervisor.core.budget import Stop
+from supervisor.core.evidence import suspicion
 from supervisor.core.keeping import order_for
 from supervisor.core.observation import CheckpointLook
 from supervisor.core.phrases import CAUSES, word
@@ -262,7 +263,9 @@ def _seen_then(history: History, found: Recovered, language: str) -> list[str]:
     if kept is None or not kept.digest:
         return []
     head = "当时的现场：" if language == "zh" else "Where the ranks stood: "
-    return [head + kept.digest.get(language, "")]
+    named = suspicion(kept, language)
+    accused = ([f"嫌疑：{named}"] if language == "zh" else [f"Suspected: {named}"]) if named else []
+    return [*accused, head + kept.digest.get(language, "")]
 
 
 def _digest(history: History, failure: Judged, language: str) -> str:

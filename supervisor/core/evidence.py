@@ -1,9 +1,11 @@
 """What the evidence of all nodes says, in two lines for people. Pure."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from contract.evidence import NodeEvidence
+from contract.events import EvidenceKept
+from contract.evidence import NodeEvidence, WorkerEvidence
 from supervisor.core.flight import Fault, Finding, findings
 from supervisor.core.phrases import PHASES, word
 from supervisor.core.stacks import Group, groups, some_ranks
@@ -11,6 +13,7 @@ from supervisor.core.stacks import Group, groups, some_ranks
 _GROUPS = 4
 _WHY_ZH = {"this program offers none": "训练程序不提供", "the process is stopped": "进程已被暂停"}
 _LONGEST = 400
+COLLECTIVE = "collective"  # no phase of a page: programs need not mark where they wait for each other
 
 
 def digest(found: Sequence[NodeEvidence]) -> Mapping[str, str]:
@@ -19,6 +22,47 @@ def digest(found: Sequence[NodeEvidence]) -> Mapping[str, str]:
     if not workers and not any(device_troubles(gpu) for node in found for gpu in node.gpus):
         return {}
     return {language: "\n".join(_lines(found, language)) for language in ("zh", "en")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accused:
+    """Who kept the others waiting, and in which phase: the page's, or `collective`. Empty: the evidence does not tell."""
+
+    ranks: tuple[int, ...] = ()
+    phase: str = ""
+
+
+def accused(found: Sequence[NodeEvidence]) -> Accused:
+    """What no step and no phase of the pages tells: who left a collective out, or that all are stuck in the same."""
+    workers = {worker.rank: worker for node in found for worker in node.workers if worker.os_state}
+    told = next(iter(findings(workers.values())), None)
+    if told is None:
+        stuck = bool(workers) and all(group.waits for group in groups(workers.values()))
+        return Accused(phase=COLLECTIVE if stuck else "")
+    if told.fault is Fault.STUCK:
+        return Accused(phase=COLLECTIVE)
+    there = [workers[rank] for rank in told.ranks if rank in workers]
+    if told.fault is Fault.MISMATCH or (there and all(map(_waits, there))):
+        return Accused(ranks=told.ranks, phase=COLLECTIVE)
+    phases = {worker.phase for worker in there}
+    return Accused(ranks=told.ranks, phase=phases.pop() if len(phases) == 1 else "")
+
+
+def _waits(worker: WorkerEvidence) -> bool:
+    """Whether the rank is in a collective itself: another than the one in which it is missed."""
+    in_one = any(group.waits for group in groups([worker]))
+    return in_one or any(not entry.done for entry in worker.collectives)
+
+
+def suspicion(kept: EvidenceKept, language: str) -> str:
+    """`rank 1, phase collective`; "" when the evidence accuses nobody and names no phase."""
+    who, phase = some_ranks(kept.suspects) if kept.suspects else "", ""
+    if kept.phase:
+        words = word(PHASES, kept.phase, language)
+        phase = f"{words}阶段" if language == "zh" else f"phase {words}"
+    if language == "zh":
+        who = who.replace("ranks", "rank")
+    return ("，" if language == "zh" else ", ").join(part for part in (who, phase) if part)
 
 
 def device_troubles(gpu: Mapping[str, Any]) -> tuple[str, ...]:

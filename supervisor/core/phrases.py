@@ -136,6 +136,7 @@ PHASES: Words = MappingProxyType(
         "evaluate": ("验证", "evaluate"),
         "save": ("保存", "save"),
         "exit": ("退出", "exit"),
+        "collective": ("集合通信", "collective"),
     }
 )
 

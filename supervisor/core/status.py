@@ -138,16 +138,19 @@ def _generation(
         "verdict": None,
         "reason": generation.reason or None,
         "suspects": [],
+        "phase": None,
         "first_step": generation.resume_step,
         "restored_from": generation.restored_from or None,
         "last_step": None,
     }
     if failure is not None:
         last = failure.step if failure.step >= 0 else None
+        suspects, phase = generation.accused
         return facts | {
             "verdict": failure.verdict,
             "reason": failure.reason,
-            "suspects": list(failure.suspects),
+            "suspects": list(suspects),
+            "phase": phase or None,
             "last_step": last,
         }
     if here == history.at == (observation.attempt, observation.generation):
@@ -155,6 +158,7 @@ def _generation(
             "verdict": verdict.kind.value,
             "reason": verdict.reason,
             "suspects": list(verdict.suspects),
+            "phase": verdict.limits.get("phase"),
             "last_step": observation.step if observation.workers else None,
         }
     return facts

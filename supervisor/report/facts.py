@@ -122,6 +122,7 @@ def _attempt(attempt: AttemptHistory) -> dict[str, Any]:
 
 def _generation(item: GenerationHistory) -> dict[str, Any]:
     failure = item.failure
+    suspects, phase = item.accused
     return {
         "number": item.number,
         "nodes": list(item.members),
@@ -137,7 +138,8 @@ def _generation(item: GenerationHistory) -> dict[str, Any]:
         "cause": failure.cause if failure else None,
         "failure": failure.reason if failure else None,
         "failed_step": failure.step if failure and failure.step >= 0 else None,
-        "suspects": list(failure.suspects) if failure else [],
+        "suspects": list(suspects),
+        "phase": phase or None,
         "suspect_nodes": list(failure.nodes) if failure else [],
         "detected_s": failure.detected_s if failure else None,
         "lines": list(failure.lines) if failure else [],

@@ -44,6 +44,10 @@ def test_a_sleeping_loader_and_a_missing_all_reduce_are_told_apart(scene: Scene)
     # The recorder does tell: the numbers at the end of the step were brought by rank 0 alone.
     assert re.match(r"all_reduce ([3-9])→\1 #", second.digest["en"].splitlines()[1]), second.digest
     assert "entered by rank 0, not by rank 1" in second.digest["en"]
+    assert [(item.suspects, item.phase) for item in (first, second)] == [((1,), "data"), ((1,), "collective")]
+    told = scene.status(run)["attempts"][0]["generations"][:2]
+    assert [(item["suspects"], item["phase"]) for item in told] == [([1], "data"), ([1], "collective")]
+    assert "suspected: rank 1, phase collective" in scene.ciuic("explain", run.run_id, "--lang", "en").stdout
     found = read_evidence(run.attempt(1).evidence(2), "0")
     assert found is not None
     assert all(worker.collectives and worker.source == "py-spy" for worker in found.workers), found

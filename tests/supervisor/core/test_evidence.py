@@ -13,7 +13,7 @@ from contract.states import Cause, JobState, VerdictKind
 from supervisor.core import actions as do
 from supervisor.core import alerts
 from supervisor.core.decide import decide
-from supervisor.core.evidence import device_troubles, digest
+from supervisor.core.evidence import Accused, accused, device_troubles, digest, suspicion
 from supervisor.core.flight import Fault, findings
 from supervisor.core.observation import JobLook
 from supervisor.core.stacks import groups, place, some_ranks
@@ -110,7 +110,12 @@ def calls(*entries: tuple, group: str = "0:default_pg") -> tuple[Collective, ...
     )
 
 
+def since(when: float, entries: tuple[Collective, ...]) -> tuple[Collective, ...]:
+    return tuple(replace(entry, at=when) for entry in entries)
+
+
 WAITS = calls((4, "all_reduce", "3→3", True), (5, "all_reduce", "3→3", False))
+NEXT = calls((7, "barrier", "", True), (8, "barrier", "", False), group="1:control")
 BEFORE = calls((3, "all_reduce", "3→3", True), (4, "all_reduce", "3→3", True))
 
 
@@ -161,18 +166,72 @@ def test_who_waits_in_another_group_is_a_victim() -> None:
 
 def test_of_two_that_wait_for_each_other_the_older_wait_tells() -> None:
     """Rank 1 skipped the first group's collective, went on, and waits in the second group's."""
-    at = lambda when, entries: tuple(replace(item, at=when) for item in entries)  # noqa: E731
     other = lambda *entries: calls(*entries, group="1:control")  # noqa: E731
     ranks = {
-        0: at(5.0, calls((4, "all_reduce", "3→3", True)) + other((8, "all_reduce", "4→4", False))),
-        1: at(6.0, calls((4, "all_reduce", "3→3", True), (5, "all_reduce", "3→3", False)))
-        + at(4.0, other((7, "all_reduce", "4→4", True))),
+        0: since(5.0, calls((4, "all_reduce", "3→3", True)) + other((8, "all_reduce", "4→4", False))),
+        1: since(6.0, calls((4, "all_reduce", "3→3", True), (5, "all_reduce", "3→3", False)))
+        + since(4.0, other((7, "all_reduce", "4→4", True))),
     }
     found = findings([worker(rank, collectives=entries) for rank, entries in ranks.items()])
     assert [(item.group, item.ranks, item.since) for item in found] == [
         ("control", (1,), 5.0),
         ("default_pg", (0,), 6.0),
     ]
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected", "said"),
+    [
+        # One left out what the other waits in, and waits in the next: no step and no phase tells.
+        (
+            {0: {"collectives": WAITS}, 1: {"collectives": BEFORE}},
+            Accused(ranks=(1,), phase="collective"),
+            ("rank 1, phase collective", "rank 1，集合通信阶段"),
+        ),
+        (
+            {
+                0: {"collectives": (*since(5.0, WAITS), *NEXT[:1])},
+                1: {"collectives": (*BEFORE, *since(6.0, NEXT)), "frames": READ},
+            },
+            Accused(ranks=(1,), phase="collective"),
+            ("rank 1, phase collective", "rank 1，集合通信阶段"),
+        ),
+        # One never came: it stands where its page says.
+        (
+            {0: {"collectives": WAITS}, 1: {"collectives": BEFORE, "frames": READ, "phase": "data"}},
+            Accused(ranks=(1,), phase="data"),
+            ("rank 1, phase data", "rank 1，读取数据阶段"),
+        ),
+        (
+            {
+                0: {"collectives": WAITS},
+                1: {"collectives": calls((4, "all_reduce", "3→3", True), (5, "barrier", "", False))},
+            },
+            Accused(ranks=(1, 0), phase="collective"),
+            ("ranks 0-1, phase collective", "rank 0-1，集合通信阶段"),
+        ),
+        (
+            {0: {"collectives": WAITS}, 1: {"collectives": WAITS}},
+            Accused(phase="collective"),
+            ("phase collective", "集合通信阶段"),
+        ),
+        (
+            {0: {}, 1: {}},
+            Accused(phase="collective"),
+            ("phase collective", "集合通信阶段"),
+        ),  # no recorder, but stacks
+        ({0: {}, 1: {"frames": READ}}, Accused(), ("", "")),
+        ({0: {"collectives": BEFORE}, 1: {"frames": READ, "collectives": BEFORE}}, Accused(), ("", "")),
+        ({0: {"os_state": ""}}, Accused(), ("", "")),
+    ],
+)
+def test_who_is_accused_and_in_which_phase(workers, expected, said) -> None:
+    found = accused([kept(*(worker(rank, **changes) for rank, changes in workers.items()))])
+    assert found == expected
+    event = ev.EvidenceKept(attempt=1, generation=1, path="p", suspects=found.ranks, phase=found.phase)
+    assert (suspicion(event, "en"), suspicion(event, "zh")) == said
+    past = history(replace(failure(verdict="hung", suspects=(0, 1)), limits={"phase": "optimizer"}), event)
+    assert past.newest.newest.accused == (found.ranks or (0, 1), found.phase or "optimizer")
 
 
 def test_the_second_line_names_the_collective_and_a_sick_device() -> None:

@@ -15,6 +15,7 @@ from supervisor.core.blame import suspects
 from supervisor.core.budget import Stop
 from supervisor.core.causes import End, explain, normalised
 from supervisor.core.decide import decide
+from supervisor.core.evidence import COLLECTIVE
 from supervisor.core.judge import judge
 from supervisor.core.observation import CheckpointLook, JobLook, Observation
 from supervisor.core.phrases import CAUSES, PHASES, STATES, word
@@ -46,7 +47,7 @@ SAVED = CheckpointLook(step=8, attempt=1, generation=1, path="c")
 
 def test_every_word_has_both_languages() -> None:
     assert set(CAUSES) == {cause.value for cause in Cause}
-    assert set(PHASES) == {phase.word for phase in Phase}
+    assert set(PHASES) == {phase.word for phase in Phase} | {COLLECTIVE}
     assert set(STATES) == {state.value for state in RunState}
 
 
@@ -395,6 +396,7 @@ def test_status_has_the_promised_keys() -> None:
         "verdict": "crashed",
         "reason": failure().reason,
         "suspects": [1],
+        "phase": None,
         "first_step": 0,
         "restored_from": None,
         "last_step": 7,
