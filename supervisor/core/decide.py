@@ -226,6 +226,7 @@ def _news(case: Case) -> tuple[Action, ...]:
                 told += case.tell(troubles.left_out(case.history, body))
     if case.seen and job.state is JobState.HELD:
         told += case.tell(troubles.held(case.history, newest.number, job.reason))
-    if case.seen and job.state is JobState.UNKNOWN and job.age_s >= case.config.monitor.unknown_alert_s:
+    silent = case.seen and job.state is JobState.UNKNOWN and case.verdict.kind is not VerdictKind.UNKNOWN
+    if silent and job.age_s >= case.config.monitor.unknown_alert_s:  # else the one of an unknown run says it
         told += case.tell(troubles.queue_silent(case.history, job.reason, job.age_s))
     return told
