@@ -14,6 +14,7 @@ from slurm.words import Row, reason_of, state_of
 TIMEOUT_S = 30.0  # a silent controller makes the clients wait about 10 s by themselves
 _NOT_THERE = 127
 _SACCT = "JobID,State,ExitCode,NodeList,JobName"
+_ENDED = "BF,CA,CD,DL,F,NF,OOM,PR,TO"  # sacct's letters for every state in which a job is over
 _ACCOUNTING_OFF = re.compile(r"accounting storage is disabled|sacct: not installed", re.IGNORECASE)
 
 
@@ -83,8 +84,10 @@ def ended_jobs(name: str, hours: int, ask: Ask = ask) -> list[tuple[Row, str]]:
 
     Only accounting remembers a job that the controller has forgotten.
     """
+    # By state and end: without states, jobs that never became eligible (held, then cancelled) are left out.
+    period = ["-s", _ENDED, "-S", f"now-{hours}hours", "-E", "now+1hours"]
     fields = ["-o", "JobID,State,JobName,Comment,SubmitLine"]
-    answer = ask(["sacct", "-X", "-n", "--parsable2", "-S", f"now-{hours}hours", f"--name={name}", *fields])
+    answer = ask(["sacct", "-X", "-n", "--parsable2", f"--name={name}", *period, *fields])
     if answer is None or answer.code != 0:
         return []
     found = []
