@@ -16,6 +16,7 @@ A load reads what was just saved, from the page cache. Ours compares every check
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import shutil
@@ -139,9 +140,6 @@ class Training:
     def load(self) -> None:
         self.engine.load_checkpoint(str(self.run.checkpoints), tag=self.names[-1])
 
-    def close(self) -> None:
-        """End what would outlive this process."""
-
     @property
     def newest(self) -> Path:
         return self.run.checkpoints / self.names[-1]
@@ -152,9 +150,6 @@ class Decoupled(Training):
 
     settings = {"checkpoint": {"writer": {"type": "python", "decoupled": True, "data_parallel": "replica"}}}  # noqa: RUF012
     wait_counts = True
-
-    def close(self) -> None:
-        self.engine.checkpoint_engine.cleanup()
 
 
 class Detached(Decoupled):
@@ -254,7 +249,6 @@ def one(way: str, hidden: int, saves: int, place: Path) -> Measured:
     except Exception as error:
         load = said(error)
     parameters = sum(item.numel() for item in training.engine.module.parameters())
-    training.close()
     return Measured(
         blocked_s=statistics.median(blocked[1:]),
         complete_s=statistics.median(complete[1:]),
@@ -362,6 +356,8 @@ def main() -> None:
             print("measured " + json.dumps(vars(found)), flush=True)
         except Exception as error:
             print("failed " + json.dumps(said(error)), flush=True)
+        for child in multiprocessing.active_children():  # DeepSpeed's writer would outlive us
+            child.kill()
         os._exit(0)
     hiddens = given.hidden or [256, 512, 1024]
     made = table(rows(hiddens, given.saves, given.scratch), hiddens, given.saves)

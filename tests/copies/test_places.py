@@ -16,6 +16,7 @@ from contract.copies.folder import FolderStore
 from contract.copies.pace import Pace
 from contract.copies.s3 import S3Store
 from contract.copies.store import Store, StoreError, Trouble
+from contract.copies.stream import ahead
 from contract.layout import RunDir
 from contract.manifest import Bounds, candidates
 from supervisor.copies.send import Sender, prune
@@ -247,6 +248,19 @@ def test_a_disk_that_is_not_mounted_is_not_written_under(run, tmp_path) -> None:
         send(run, FolderStore(tmp_path / "nowhere", run.run_id))
     assert caught.value.trouble is Trouble.MISSING
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_memory_holds_as_many_pieces_as_may_be_on_their_way() -> None:
+    read = []
+
+    def pieces():
+        for number in range(50):
+            read.append(number)
+            yield number
+
+    for done, (_, made) in enumerate(ahead(4, lambda number: number * 2, pieces())):
+        assert made == 2 * done
+        assert len(read) <= done + 1 + 4
 
 
 def test_the_pace_holds_for_all_together() -> None:

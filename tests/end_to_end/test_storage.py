@@ -64,10 +64,10 @@ def test_a_full_disk_is_told_with_its_cause_and_its_end(scene: Scene) -> None:
         wait_for(lambda: told("检查点写不下去：磁盘已满"), 120, lambda: scene.story(run))
         failed = next(body for body in bodies(run) if isinstance(body, SaveFailed))
         assert failed.cause == "disk-full"
-        assert "No space left on device" in scene.status(run)["save_problem"]
+        told_of = scene.status(run)
+        assert "No space left on device" in told_of["save_problem"]
         at = newest()
-        step = scene.status(run)["step"]
-        wait_for_worker(run, 0, lambda found: found.step > step + 12)
+        wait_for_worker(run, 0, lambda found: found.step > told_of["step"] + 12)
         assert newest() == at, "the one before stays valid"
         ballast.unlink()
         wait_for(lambda: told("检查点恢复正常"), 120, lambda: scene.story(run))

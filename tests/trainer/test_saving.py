@@ -15,7 +15,8 @@ import pytest
 
 from contract import config as configuration
 from contract import manifest
-from contract.states import Phase
+from contract.states import Cause, Phase
+from supervisor.core.causes import cause_in
 from trainer.origin import code_version, config_digest
 
 pytestmark = pytest.mark.train
@@ -269,8 +270,7 @@ def test_full_read_only_and_vanished(bench, tmp_path):
         subprocess.run(["umount", "-l", str(kept)], check=False, capture_output=True, timeout=30)
 
 
-def test_quota_and_a_directory_that_is_gone(bench):
-    over = """
+OVER_QUOTA = """
 import os, trainer.preload
 from trainer import shards
 write = shards.write_shard
@@ -280,10 +280,31 @@ def over(directory, name, fill, moved):
     return write(directory, name, fill, moved)
 shards.write_shard = over
 """
+
+
+def test_a_failed_save_stops_the_run_on_all_ranks_when_that_is_the_policy(bench):
+    run = bench(**LONG, checkpoint={"interval_steps": 2, "on_error": "stop"})
+    generation = run.start(CIUIC_TEST_BEFORE=OVER_QUOTA)
+    until(lambda: valid_steps(run), generation.text)
+    (run.run.path / "quota").touch()
+    assert generation.codes() == [1, 1], generation.text()
+    for page in generation.pages:
+        told = page.read().exception
+        assert told["type"] == "SaveError"
+        assert cause_in(f"SaveError: {told['text']}") is Cause.DISK_FULL
+    newest = valid_steps(run)[0]
+    (run.run.path / "quota").unlink()
+    again = run.start()
+    again.until(lambda page: page.step > newest)
+    assert f"starting from step-{newest:09d}" in again.text()
+    leave(again)
+
+
+def test_quota_and_a_directory_that_is_gone(bench):
     run = bench(**LONG, checkpoint={"interval_steps": 100_000})
     quota = run.run.path / "quota"
     quota.touch()
-    generation = run.start(CIUIC_TEST_BEFORE=over)
+    generation = run.start(CIUIC_TEST_BEFORE=OVER_QUOTA)
     generation.until(lambda page: page.step >= 1)
     order(generation, "a")
     told = generation.until(lambda page: page.save_error != "").save_error
