@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from contract import files
@@ -26,6 +27,7 @@ from slurm.node.pairing import Findings, judge, judge_missing, read
 LEAST = 3  # of two nodes nobody can say which one it is
 _MARGIN_S = 15.0  # those who do not call wait so much longer
 _POLL_S = 0.5
+_TOLD = 8  # sentences in one line of the log; the file has all
 _MODULE = "trainer.measure.pairs"
 
 
@@ -88,7 +90,7 @@ class Comparison:
         self._socket = held
         mine = Call(nodes=tuple(nodes), master=link.address, port=held.getsockname()[1])
         self._looked_at = float("-inf")  # there is something to read
-        files.create_json(self._place.comparison, asdict(mine))
+        self._write(self._place.comparison, asdict(mine))
 
     def look(self, now: float, link: Link, heard: Collection[str]) -> None:
         """Take part in what was called, and take in what came of it. `heard`: nodes whose part runs or has run."""
@@ -178,12 +180,20 @@ class Comparison:
                 self._tell(f"comparison of nodes: {json.loads(self._said)['said']}")
 
     def _publish(self, outcome: Outcome) -> None:
-        files.create_json(self._place.compared, asdict(outcome))
+        self._write(self._place.compared, asdict(outcome))
         self._obey(outcome)
+
+    def _write(self, path: Path, value: dict[str, Any]) -> None:
+        try:
+            files.create_json(path, value)
+        except OSError as error:
+            self._end(f"nodes are not compared: {path}: {error.strerror or error}")
 
     def _obey(self, outcome: Outcome) -> None:
         self.bad = {node: f"compared with others: {why}" for node, why in outcome.bad.items()}
         words = [*(f"{node} {why}" for node, why in outcome.bad.items()), *outcome.said]
+        if len(words) > _TOLD:
+            words = [*words[:_TOLD], f"and {len(words) - _TOLD} more"]
         self._end(f"nodes are compared: {'; '.join(words) or 'all are alike'}")
 
     def _end(self, text: str) -> None:

@@ -26,6 +26,7 @@ _PRODUCTS = 8
 _GATHERS = 8  # at most, and as many as half a second allows
 _GATHERS_S = 0.5
 _LOOKS = 5  # what seems slow is looked at again: something else may have run there
+_PAUSE_S = 1.0  # before that: what disturbed the first one may be over
 _ALIKE = 0.7  # of the best pair's bandwidth: no second look
 
 Edge = tuple[int, int]
@@ -130,7 +131,9 @@ def look_at_neighbours(rank: int, world: int, device: torch.device, total: float
     """What this rank saw of its pairs; all ranks look equally often."""
     groups = [{edge: dist.new_group(list(edge)) for edge in edges} for edges in rounds(world)]
     seen: dict[Edge, Any] = {}
-    for _ in range(_LOOKS):
+    for number in range(_LOOKS):
+        if number:
+            time.sleep(_PAUSE_S)
         for together in groups:
             dist.barrier()
             for edge, group in together.items():

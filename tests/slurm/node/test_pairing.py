@@ -6,10 +6,16 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 
 from contract.control import read_go
+from contract.layout import AttemptDir
+from slurm.agent import compare
+from slurm.agent.compare import Comparison
+from slurm.agent.identity import Identity
+from slurm.agent.network import Link, hold_port
 from slurm.node.pairing import Pair, blamed, judge, judge_missing, read
 from tests.processes import Processes
 from tests.slurm.conftest import config_of, wait_for
@@ -199,8 +205,30 @@ def test_agents_leave_the_ill_node_out_and_the_spare_takes_its_place(spaces, tmp
         wait_for(lambda: all(beat(node).workers for node in go.members), 30, "the workers")
 
 
-def test_what_cannot_be_compared_holds_nothing_up(start):
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("local", "nodes", "seconds", "done"),
+    [(False, 3, 60, True), (True, 3, 60, False), (False, 2, 60, False), (False, 3, 0, False)],
+)
+def test_when_there_is_something_to_compare(tmp_path, local, nodes, seconds, done):
     """Locally all nodes are one machine; of two nodes nobody could say which one it is."""
-    trial = start(config_of(run={"steps": 5}, job={"nodes": 3}, node={"compare_s": 60}))
-    trial.end()
-    assert {item.code for item in trial.exits().values()} == {0}
+    config = config_of(job={"nodes": nodes}, node={"compare_s": seconds})
+    me = Identity(node="n1", index=0, job_id="1", restart=0, host="h", local=local)
+    comparison = Comparison(AttemptDir(path=tmp_path), config, me, {}, lambda _: None)
+    assert comparison.over is not done
+    assert not comparison.unfit
+
+
+@pytest.mark.quick
+def test_an_outcome_that_cannot_be_had_holds_nothing_up(tmp_path, monkeypatch):
+    """As without torch: the caller's part ends and has said nothing, and training starts."""
+    monkeypatch.setattr(compare, "_MODULE", "no_such_module")
+    config, told = config_of(job={"nodes": 3}, node={"compare_s": 60}), []
+    me = Identity(node="n1", index=0, job_id="1", restart=0, host="h", local=False)
+    one = Comparison(AttemptDir(path=tmp_path), config, me, os.environ, told.append)
+    link = Link(interface="lo", address="127.0.0.1")
+    one.call(["n1", "n2", "n3"], hold_port(link), link)
+    wait_for(lambda: one.look(time.monotonic(), link, ()) or one.over, 30, "the end")
+    assert (one.unfit, dict(one.bad)) == ("", {})
+    assert "no result: " in told[-1]
+    assert "No module named no_such_module" in told[-1]
