@@ -208,6 +208,16 @@ class NodeLeftOut(Body):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BatchChanged(Body):
+    """At this step the generation took another batch plan; the reason is the trainer's."""
+
+    attempt: int
+    generation: int
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class StateChanged(Body):
     """The run's state as people see it; final ones stop the supervisor's work on it."""
 
@@ -381,6 +391,7 @@ KINDS: Mapping[str, type[Body]] = {
     "checkpoint-seen": CheckpointSeen,
     "save-failed": SaveFailed,
     "node-left-out": NodeLeftOut,
+    "batch-changed": BatchChanged,
     "state-changed": StateChanged,
     "bounds-set": BoundsSet,
     "settings-changed": SettingsChanged,

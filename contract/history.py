@@ -126,6 +126,7 @@ class History:
     notices: Mapping[str, Notice] = field(default_factory=dict)  # cause → the newest
     newest_checkpoint: ev.CheckpointSeen | None = None
     save_failure: ev.SaveFailed | None = None  # the newest, also when it is over
+    batch_change: ev.BatchChanged | None = None  # the newest
     saves_failing: bool = False  # no checkpoint has been seen since
     saves_failing_since: float = 0.0  # since when, or when the last such time began
     left_out: tuple[tuple[float, ev.NodeLeftOut], ...] = ()  # when, and which: the newest
@@ -378,6 +379,11 @@ def _left_out(history: History, body: ev.NodeLeftOut, at: float) -> History:
     return _with(history, left_out=(*history.left_out, (at, body))[-_KEPT_LEFT_OUT:])
 
 
+def _batch_changed(history: History, body: ev.BatchChanged, at: float) -> History:
+    del at
+    return replace(history, batch_change=body)
+
+
 def _is_past(saved: ev.CheckpointSeen, failure: ev.Judged) -> bool:
     """Whether this checkpoint proves that the run has got beyond the failure.
 
@@ -515,6 +521,7 @@ _RULES: Mapping[type[ev.Body], Callable[[History, Any, float], History]] = Mappi
         ev.CheckpointSeen: _checkpoint_seen,
         ev.SaveFailed: _save_failed,
         ev.NodeLeftOut: _left_out,
+        ev.BatchChanged: _batch_changed,
         ev.StateChanged: _state_changed,
         ev.BoundsSet: _bounds_set,
         ev.SettingsChanged: _settings_changed,

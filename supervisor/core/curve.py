@@ -20,6 +20,7 @@ _WARM_ROWS = 5  # the first steps of a generation are slower: caches, compilatio
 _SAME_PLAN = 0.2  # a step with this much more or fewer tokens is another kind of step
 _SIGMA = 1.4826  # MAD of a normal distribution → its standard deviation
 _LEAST_SPREAD = 0.01  # of the median: a curve without scatter would call everything a spike
+_CHANGES = 32  # of the batch plan; more than a controller makes between two looks
 _NORM_FACTOR = 5.0  # gradient norms scatter by nature
 
 
@@ -40,6 +41,17 @@ class Row:
     dropped: bool = False
     scale: float = math.nan
     plan: tuple[Any, ...] = ()
+    change: str = ""  # why the batch plan changed at this step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A change of the batch plan at this step, with the trainer's reason."""
+
+    attempt: int
+    generation: int
+    step: int
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,13 +92,14 @@ class Numbers:
 
 @dataclass(frozen=True, kw_only=True)
 class CurveLook:
-    """What the metrics say now. The newest row is of this generation and step."""
+    """What the metrics say now. The newest row is of this generation and step. `changes`: the newest, oldest first."""
 
     attempt: int
     generation: int
     step: int
     pace: Pace | None = None
     numbers: Numbers | None = None
+    changes: tuple[Change, ...] = ()
 
 
 def row_from(value: Mapping[str, Any], at: tuple[int, int]) -> Row:
@@ -108,6 +121,7 @@ def row_from(value: Mapping[str, Any], at: tuple[int, int]) -> Row:
         dropped="dropped" in value,
         scale=_number(value.get("loss_scale")),
         plan=tuple(value.get(key) for key in ("global_batch", "micro_steps")),
+        change=str(value.get("batch_change", "")),
     )
 
 
@@ -135,6 +149,7 @@ class Curve:
         self._plan: tuple[Any, ...] = ()
         self._tokens = math.nan
         self._cold = _WARM_ROWS
+        self._changes: deque[Change] = deque(maxlen=_CHANGES)
 
     def add(self, row: Row) -> None:
         """One more step. Of a step that two generations have, the later one counts."""
@@ -146,6 +161,9 @@ class Curve:
         while self._rows and self._rows[-1].step >= row.step:
             self._rows.pop()
         self._rows.append(row)
+        if row.change:
+            change = Change(attempt=row.attempt, generation=row.generation, step=row.step, reason=row.change)
+            self._changes.append(change)
         self._add_pace(row)
 
     def _add_pace(self, row: Row) -> None:
@@ -188,6 +206,7 @@ class Curve:
             step=newest.step,
             pace=self._pace((newest.attempt, newest.generation), slow_s),
             numbers=_numbers(self._rows, sigma, least_scale),
+            changes=tuple(self._changes),
         )
 
     def _pace(self, at: tuple[int, int], slow_s: float) -> Pace | None:

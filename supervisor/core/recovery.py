@@ -2,6 +2,7 @@
 
 from contract.beat import UNFIT
 from contract.events import (
+    BatchChanged,
     Body,
     CheckpointSeen,
     GenerationResumed,
@@ -27,6 +28,7 @@ def news(history: History, observation: Observation) -> tuple[Body, ...]:
         *_checkpoint(history, observation),
         *_save_failed(history, observation),
         *_left_out(history, observation),
+        *_batch_changed(history, observation),
     )
 
 
@@ -147,6 +149,18 @@ def _left_out(history: History, observation: Observation) -> tuple[Body, ...]:
         if UNFIT in beat.health
         and beat.attempt == observation.attempt
         and (beat.attempt, beat.node) not in known
+    )
+
+
+def _batch_changed(history: History, observation: Observation) -> tuple[Body, ...]:
+    """What the metrics tell of since the newest change that stands here."""
+    known = history.batch_change
+    last = (known.attempt, known.generation, known.step) if known else (0, 0, 0)
+    found = observation.curve.changes if observation.curve else ()
+    return tuple(
+        BatchChanged(attempt=item.attempt, generation=item.generation, step=item.step, reason=item.reason)
+        for item in found
+        if (item.attempt, item.generation, item.step) > last
     )
 
 

@@ -203,6 +203,14 @@ def _left_out(body: ev.NodeLeftOut, language: str) -> str:
     )
 
 
+def _batch(body: ev.BatchChanged, language: str) -> str:
+    return _say(
+        language,
+        f"第 {body.step} 步更换批计划：{body.reason}",
+        f"batch plan changed at step {body.step}: {body.reason}",
+    )
+
+
 def _state(body: ev.StateChanged, language: str) -> str:
     state = word(STATES, body.state, language)
     return _say(language, f"状态：{state}；{body.reason}", f"state {state}: {body.reason}")
@@ -315,6 +323,7 @@ _TELLERS: Mapping[type[ev.Body], Teller] = MappingProxyType(
         ev.CheckpointSeen: _saved,
         ev.SaveFailed: _not_saved,
         ev.NodeLeftOut: _left_out,
+        ev.BatchChanged: _batch,
         ev.StateChanged: _state,
         ev.BoundsSet: _bounds,
         ev.SettingsChanged: _changed,

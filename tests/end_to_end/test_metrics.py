@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from contract import events as ev
 from contract.metrics import merged
-from tests.end_to_end.conftest import wait_for
+from tests.end_to_end.conftest import bodies, wait_for
 
 DRIVER = Path(__file__).with_name("driver")
 IDLE = {"busy": 30, "used": 40, "celsius": 41}
@@ -97,6 +98,8 @@ def test_a_prometheus_server_drives_the_batch_of_a_run(scene, gpu, prometheus):
     before = len(rows())
     wait_for(lambda: len(rows()) > before, 60, "it does not train on")
     scene.ciuic("cancel", run.run_id)
+    told = [body.reason for body in bodies(run) if isinstance(body, ev.BatchChanged)]
+    assert told == changes()[: len(told)] != [], "the journal has each change once"
     assert rows()[-1]["micro_steps"] > first
     assert rows()[-1]["global_batch"] > rows()[0]["global_batch"]
 

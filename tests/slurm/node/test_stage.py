@@ -240,8 +240,10 @@ def test_two_jobs_of_the_same_data_copy_each_shard_once(source, tmp_path, right)
     stage = tmp_path / "stage"
     stage.mkdir()
     reader, writer = os.pipe()
+    jobs = []
     for _ in range(2):
-        if os.fork() == 0:
+        jobs.append(os.fork())
+        if jobs[-1] == 0:
             real = staging._copy
 
             def copy(source, target, shard, real=real):
@@ -254,7 +256,7 @@ def test_two_jobs_of_the_same_data_copy_each_shard_once(source, tmp_path, right)
     os.close(writer)
     with os.fdopen(reader) as lines:
         made = lines.read().split()
-    assert [os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(2)] == [0, 0]
+    assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in jobs] == [0, 0]
     assert sorted(made) == sorted(path.name for path in source.glob("*.bin"))
     assert (samples(source, stage)[1] == right).all()
 

@@ -14,6 +14,7 @@ from supervisor.core.actions import Tell
 from supervisor.core.blame import suspects
 from supervisor.core.budget import Stop
 from supervisor.core.causes import End, explain, normalised
+from supervisor.core.curve import Curve, row_from
 from supervisor.core.decide import decide
 from supervisor.core.evidence import COLLECTIVE
 from supervisor.core.judge import judge
@@ -288,6 +289,24 @@ def test_a_node_left_out_is_an_event_once_is_told_and_avoided() -> None:
 # --- saves that fail while training goes on
 
 FULL = "step-000000009-a0001-g0001 could not be written; rank 1: OSError: [Errno 28] No space left on device"
+def test_each_change_of_the_batch_plan_is_recorded_once() -> None:
+    curve = Curve()
+    for step in range(1, 7):
+        reason = {2: "more", 5: "fewer"}.get(step, "")
+        curve.add(row_from({"step": step, "loss": 1.0} | ({"batch_change": reason} if reason else {}), (1, 1)))
+    looked = seen(curve=curve.look(slow_s=60, sigma=6, least_scale=1))
+    found = news(history(), looked)
+    assert [(body.step, body.reason) for body in found if isinstance(body, ev.BatchChanged)] == [
+        (2, "more"),
+        (5, "fewer"),
+    ]
+    assert news(history(*found), looked) == ()
+    curve.add(row_from({"step": 4, "batch_change": "done again"}, (1, 2)))
+    (again,) = news(history(*found), seen(curve=curve.look(slow_s=60, sigma=6, least_scale=1)))
+    assert again == ev.BatchChanged(attempt=1, generation=2, step=4, reason="done again")
+    assert "step 4: done again" in story(events(again), "en")[-1]
+
+
 NOT_SAVED = ev.SaveFailed(attempt=1, generation=1, step=9, cause="disk-full", reason=FULL)
 
 
