@@ -29,7 +29,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# ruff: noqa: PLC0415 - torch is imported by the measuring process only, after its variables are set
 HERE = Path(__file__).resolve().parent.parent
 DOCUMENT = HERE / "docs" / "benchmarks.md"
 MARKS = ("<!-- checkpoints: made by benchmarks/checkpoints.py -->", "<!-- /checkpoints -->")

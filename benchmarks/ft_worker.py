@@ -27,7 +27,7 @@ def main() -> int:
         client.send_heartbeat()
 
     WorkerPage.report = report  # type: ignore[method-assign]
-    from trainer.main import main as train  # noqa: PLC0415 - after the page reports to the monitor
+    from trainer.main import main as train
 
     return train()
 

@@ -289,11 +289,15 @@ def test_a_node_left_out_is_an_event_once_is_told_and_avoided() -> None:
 # --- saves that fail while training goes on
 
 FULL = "step-000000009-a0001-g0001 could not be written; rank 1: OSError: [Errno 28] No space left on device"
+
+
 def test_each_change_of_the_batch_plan_is_recorded_once() -> None:
     curve = Curve()
     for step in range(1, 7):
         reason = {2: "more", 5: "fewer"}.get(step, "")
-        curve.add(row_from({"step": step, "loss": 1.0} | ({"batch_change": reason} if reason else {}), (1, 1)))
+        curve.add(
+            row_from({"step": step, "loss": 1.0} | ({"batch_change": reason} if reason else {}), (1, 1))
+        )
     looked = seen(curve=curve.look(slow_s=60, sigma=6, least_scale=1))
     found = news(history(), looked)
     assert [(body.step, body.reason) for body in found if isinstance(body, ev.BatchChanged)] == [
