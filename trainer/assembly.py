@@ -27,7 +27,7 @@ from trainer.evaluate import Evaluation
 from trainer.groups import groups_of
 from trainer.guard import Guard
 from trainer.hot import HotSettings
-from trainer.levers import check_levers, thrifty
+from trainer.levers import check_levers, compiled, thrifty
 from trainer.loop import Training
 from trainer.metrics import Metrics
 from trainer.model import architecture, build_model, started_architecture
@@ -74,7 +74,9 @@ def plan(config: RunConfig, run: RunDir, *, ranks: int) -> Plan:
         held_out=open_split(config, "validation", stage) if evaluated else None,
         shape=architecture(config.model, vocab_size=reader.vocab_size, sequence_length=length)
         if started is None
-        else started_architecture(started, vocab_size=reader.vocab_size, sequence_length=length),
+        else started_architecture(
+            started, config.model, vocab_size=reader.vocab_size, sequence_length=length
+        ),
         settings=deepspeed_config(config, ranks=ranks),
     )
 
@@ -91,6 +93,7 @@ def assemble(
     page.mark(step=point.progress.step, phase=Phase.START, micro_step=1)
     checkpoints = Checkpoints(config, worker, ranks, page)
     model = in_precision(thrifty(_network(given, worker, point), config.memory), config.precision)
+    model = compiled(model, wanted=config.model.compile_layers)
     groups = groups_of(model, config.model.layers, checkpoints.layout(point))
     guard = Guard(config.numerics)
     watch = Watch(limit=guard.norm_limit)

@@ -113,15 +113,17 @@ def _settings(own: dict[str, Any], stored: Stored) -> dict[str, Any]:
             "this checkpoint was written before checkpoints told their architecture; resume the run and let it save once"
         )
     config = config_class(own["architecture"]["model_type"]).from_dict(own["architecture"])
-    config.num_mtp_layers = 0  # the extra layers for several tokens at once are not trained
+    ahead = any(name.startswith(f"model.layers.{config.num_hidden_layers}.") for name in stored.shapes)
+    config.num_mtp_layers = int(ahead)  # checkpoints of older versions say one, and have none
+    kind = model_class(config.model_type, ahead=ahead)
     with torch.device("meta"):
-        model = model_class(config.model_type)._from_config(config)  # noqa: SLF001 - AutoModel's own way
+        model = kind._from_config(config)  # noqa: SLF001 - AutoModel's own way
     change = compare(stored.shapes, {name: tuple(p.shape) for name, p in model.named_parameters()})
     if not change.none:
         raise ReadError(f"the checkpoint does not hold the model that it describes: {change.sentence()}")
     settings: dict[str, Any] = config.to_dict()
     settings.pop("_name_or_path", None)
-    return settings | {"architectures": [type(model).__name__], "use_cache": True}
+    return settings | {"architectures": [model_class(config.model_type).__name__], "use_cache": True}
 
 
 def _copy_tokenizer(run: RunDir, target: Path) -> tuple[tuple[str, ...], dict[str, Any]]:

@@ -12,6 +12,9 @@ from contract.config.optimizer import Optimizer
 from contract.schedule import EMBEDDING
 
 _LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+_FURTHER = re.compile(
+    r"(?:^|\.)layers\.(\d+)\.eh_proj\."
+)  # predicts one token further, by the last layer's rate
 _EMBEDDING = re.compile(r"(?:^|\.)embed_tokens\.")
 
 
@@ -76,7 +79,9 @@ def grouped(dimensions: Mapping[str, int], layers: int, layout: Layout) -> list[
 
 def counted_by(dimensions: Mapping[str, int], layout: Layout) -> list[str]:
     """The names in the order in which an optimizer with these groups counts them."""
-    layers = 1 + max((int(found[1]) for name in dimensions if (found := _LAYER.search(name))), default=0)
+    numbers = {int(found[1]) for name in dimensions if (found := _LAYER.search(name))}
+    further = {int(found[1]) for name in dimensions if (found := _FURTHER.search(name))}
+    layers = 1 + max(numbers - further, default=0)
     return [name for group in grouped(dimensions, layers, layout) for name in group.names]
 
 

@@ -54,6 +54,28 @@ class ChunkedHead(torch.nn.Linear):  # type: ignore[misc]
         return torch.nn.functional.cross_entropy(logits.float(), targets, reduction="sum")
 
 
+def summed_cross_entropy(head: torch.nn.Module, hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The loss of predicting these targets by this head, summed, in float32."""
+    if isinstance(head, ChunkedHead):
+        with head.towards(targets):
+            chunked: torch.Tensor = head(hidden)
+        return chunked
+    return torch.nn.functional.cross_entropy(
+        head(hidden).float().flatten(0, 1), targets.flatten(), reduction="sum"
+    )
+
+
+def compiled(model: Any, *, wanted: bool) -> Any:
+    """The network with its decoder layers compiled at their first pass, if wanted: names and parameters stay.
+
+    Each for itself: equal layers share what was compiled, and a whole network would take many times as long.
+    """
+    if wanted:
+        for layer in model.model.layers:
+            layer.compile(dynamic=False)
+    return model
+
+
 def thrifty(model: Any, wanted: Memory) -> Any:
     """The network with [memory] applied. Its parameters stay the same objects under the same names."""
     # Samples fill their length, nothing is packed: the library need not look, and wait for the device, in each pass.
@@ -81,11 +103,12 @@ def check_levers(engine: Any, config: RunConfig) -> None:
     fused = "fused" if optimizer.defaults.get("fused") else "not fused by torch"
     memory = config.memory
     log.info(
-        "levers: experts %s, attention %s, %s (%s), layers recomputed: %s, loss %s, throughput timer of DeepSpeed %s",
+        "levers: experts %s, attention %s, %s (%s), layers %s, recomputed: %s, loss %s, throughput timer of DeepSpeed %s",
         experts,
         settings._attn_implementation,  # noqa: SLF001
         type(optimizer).__name__,
         fused,
+        "compiled" if config.model.compile_layers else "not compiled",
         memory.recompute,
         f"in portions of {memory.loss_chunk_tokens} tokens" if memory.loss_chunk_tokens else "at once",
         "on" if engine.tput_timer.config.enabled else "off",

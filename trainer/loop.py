@@ -119,7 +119,13 @@ class Training:
                     self.engine,
                     window,
                     self.ranks,
-                    Instruments(page=self.page, watch=self.watch, clock=clock, routers=self.routers),
+                    Instruments(
+                        page=self.page,
+                        watch=self.watch,
+                        clock=clock,
+                        routers=self.routers,
+                        ahead_weight=self.config.model.mtp_loss_weight,
+                    ),
                     step=progress.step,
                     wishes=replace(
                         self.checkpoints.wishes(),

@@ -81,6 +81,8 @@ class Metrics:
         }
         if outcome.balance_loss is not None:
             line["balance_loss"] = _number(outcome.balance_loss)
+        if outcome.ahead_loss is not None:
+            line["mtp_loss"] = _number(outcome.ahead_loss)
         if outcome.load is not None:
             line["router_violation"] = [round(value, 3) for value in outcome.load.violation]
             line["router_starved"] = list(outcome.load.starved)

@@ -24,8 +24,12 @@ def config_class(model_type: str) -> Any:
     return DeepseekV3Config
 
 
-def model_class(model_type: str) -> Any:
-    """The class of networks of this type in transformers."""
+def model_class(model_type: str, *, ahead: bool = False) -> Any:
+    """The class of networks of this type in transformers; `ahead`: with the layer that predicts one token further."""
+    if ahead:
+        from trainer.ahead import AheadDeepseekV3
+
+        return AheadDeepseekV3
     if model_type == "deepseek_v2":
         from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2ForCausalLM
 
@@ -33,7 +37,14 @@ def model_class(model_type: str) -> Any:
     return DeepseekV3ForCausalLM
 
 
-def started_architecture(settings: Mapping[str, Any], *, vocab_size: int, sequence_length: int) -> Any:
+def predicts_ahead(config: Any) -> bool:
+    """Whether a network of this configuration has the layer that predicts one token further."""
+    return bool(getattr(config, "num_mtp_layers", 0))
+
+
+def started_architecture(
+    settings: Mapping[str, Any], shape: Model, *, vocab_size: int, sequence_length: int
+) -> Any:
     """The configuration of transformers for a run that starts from weights with this config.json.
 
     Raises:
@@ -49,6 +60,8 @@ def started_architecture(settings: Mapping[str, Any], *, vocab_size: int, sequen
             f"[batch] sequence_length: {sequence_length}, the weights were made for {config.max_position_embeddings}"
         )
     config.use_cache = False
+    if config.model_type == "deepseek_v3":
+        config.num_mtp_layers = int(shape.mtp_loss_weight > 0)
     return config
 
 
@@ -64,7 +77,9 @@ def architecture(shape: Model, *, vocab_size: int, sequence_length: int) -> Any:
         )
     grouped = shape.expert_groups > 1
     own: dict[str, Any] = {"n_group": shape.expert_groups, "topk_group": shape.groups_per_token}
-    if shape.family == "deepseek_v2":
+    if shape.family == "deepseek_v3":
+        own["num_mtp_layers"] = int(shape.mtp_loss_weight > 0)
+    else:
         own = {"topk_method": "group_limited_greedy", **own} if grouped else {"topk_method": "greedy"}
     return config_class(shape.family)(
         vocab_size=shape.vocab_size or vocab_size,
@@ -94,9 +109,8 @@ def architecture(shape: Model, *, vocab_size: int, sequence_length: int) -> Any:
 def build_model(config: Any, *, seed: int) -> torch.nn.Module:
     """The network in float32, with the same weights on every rank: they depend on the seed alone."""
     torch.manual_seed(seed)
-    model: torch.nn.Module = model_class(config.model_type)._from_config(  # noqa: SLF001 - AutoModel's own way
-        config, experts_implementation=EXPERTS
-    )
+    kind = model_class(config.model_type, ahead=predicts_ahead(config))
+    model: torch.nn.Module = kind._from_config(config, experts_implementation=EXPERTS)  # noqa: SLF001 - AutoModel's own way
     model.train()
     return model
 

@@ -17,7 +17,7 @@ from contract.config.model import Model
 from contract.config.pretrained import CONFIG, config_file, differences, shape_in
 from contract.layout import RunDir
 from trainer.errors import ConfigError
-from trainer.model import EXPERTS, model_class
+from trainer.model import EXPERTS, model_class, predicts_ahead
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def load_weights(directory: Path, config: Any) -> torch.nn.Module:
     Raises:
         ConfigError: they do not fill this network.
     """
-    kind = model_class(config.model_type)
+    kind = model_class(config.model_type, ahead=predicts_ahead(config))
     transformers.utils.logging.disable_progress_bar()  # of every rank, into one log
     try:
         model, told = kind.from_pretrained(
@@ -73,7 +73,11 @@ def load_weights(directory: Path, config: Any) -> torch.nn.Module:
         )
     except (OSError, ValueError, RuntimeError) as error:
         raise ConfigError(f"[model] init_from: {directory} cannot be loaded: {error}") from error
-    wrong = sorted({*told["missing_keys"], *(key[0] for key in told["mismatched_keys"])})
+    missing, further = set(told["missing_keys"]), _further_layer(model)
+    if further and further <= missing:
+        log.warning("%s has no layer that predicts one token further: it starts new", directory)
+        missing -= further
+    wrong = sorted({*missing, *(key[0] for key in told["mismatched_keys"])})
     if wrong:
         raise ConfigError(
             f"[model] init_from: {directory} lacks {len(wrong)} of the network's tensors or has them in another size: "
@@ -88,6 +92,12 @@ def load_weights(directory: Path, config: Any) -> torch.nn.Module:
     model.train()
     found: torch.nn.Module = model
     return found
+
+
+def _further_layer(model: torch.nn.Module) -> set[str]:
+    """Names of the layer after the last one."""
+    start = f"model.layers.{model.config.num_hidden_layers}."
+    return {name for name in model.state_dict() if name.startswith(start)}
 
 
 def record_start(run: RunDir, shape: Model) -> None:

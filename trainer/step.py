@@ -9,6 +9,7 @@ import torch
 
 from contract.page import WorkerPage
 from contract.states import Phase
+from trainer.ahead import AheadDeepseekV3, take_ahead_loss
 from trainer.batch.clock import Clock
 from trainer.data.batches import Window
 from trainer.distributed import Ranks
@@ -50,13 +51,15 @@ class Instruments:
     watch: Watch
     clock: Clock
     routers: Routers
+    ahead_weight: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What all ranks know after a step. `loss` is the mean over the global batch's tokens.
 
-    `balance_loss` is the same of the routers' loss, which is trained on and not part of `loss`; None: there is none.
+    `balance_loss` is the same of the routers' loss, `ahead_loss` that of predicting one token further, before its
+    weight. They are trained on and no part of `loss`; None: there is none.
     With a `fault` the weights are what they were, and `loss` or `grad_norm` need not be finite.
     """
 
@@ -67,17 +70,23 @@ class Outcome:
     fault: Fault | None = None
     loss_scale: float = 1.0
     balance_loss: float | None = None
+    ahead_loss: float | None = None
     load: Load | None = None
 
 
 def summed_loss(engine: Any, batch: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy summed over the targets of (samples, length + 1) tokens, in float32."""
-    head = engine.module.lm_head
-    if isinstance(head, ChunkedHead):
-        with head.towards(batch[:, 1:]):
-            chunked: torch.Tensor = engine(input_ids=batch[:, :-1], use_cache=False).logits
+    """Cross-entropy summed over the targets of (samples, length + 1) tokens, in float32.
+
+    A network that predicts one token further keeps that loss aside while it trains.
+    """
+    module, inputs = engine.module, {"input_ids": batch[:, :-1], "use_cache": False}
+    if isinstance(module, AheadDeepseekV3) and module.training:
+        inputs["ahead"] = batch[:, 2:]
+    if isinstance(module.lm_head, ChunkedHead):
+        with module.lm_head.towards(batch[:, 1:]):
+            chunked: torch.Tensor = engine(**inputs).logits
         return chunked
-    logits = engine(input_ids=batch[:, :-1], use_cache=False).logits
+    logits = engine(**inputs).logits
     return torch.nn.functional.cross_entropy(
         logits.float().flatten(0, 1), batch[:, 1:].flatten(), reduction="sum"
     )
@@ -107,7 +116,7 @@ def take_step(
     page.mark(step=step, phase=Phase.FORWARD)  # who waits here has its data: the one that has not is behind
     tokens, unsound = _agreed(ranks, page, window.tokens, not watch.sound)
     refuse_broken_weights(ranks, watch, unsound)
-    sums, short = (0.0, 0.0), ""
+    sums, short = (0.0, 0.0, 0.0), ""
     routers.forget()
     try:
         sums = _accumulate(engine, window, ranks.device, instruments, step=step, weight=ranks.size / tokens)
@@ -118,7 +127,7 @@ def take_step(
         if not wishes.redo or engine.zero_optimization_stage() > 1:
             raise NoMemoryError(short) from error
     page.mark(step=step, phase=Phase.OPTIMIZER)
-    summed, balance, shorts, *told = _agreed(ranks, page, *sums, bool(short), *astuple(wishes))
+    summed, balance, ahead, shorts, *told = _agreed(ranks, page, *sums, bool(short), *astuple(wishes))
     if shorts:
         _begin_again(engine, ranks, short)
     scale = loss_scale(engine)
@@ -137,6 +146,7 @@ def take_step(
         fault=fault,
         loss_scale=scale,
         balance_loss=balance / tokens if routers.have_loss else None,
+        ahead_loss=ahead / tokens if instruments.ahead_weight else None,
         load=routers.settle(applied=fault is None),
     )
 
@@ -174,33 +184,36 @@ def _accumulate(
     *,
     step: int,
     weight: float,
-) -> tuple[float, float]:
-    """The gradient of this rank's micro-batches, each loss times `weight`. Returns the sums of both losses.
+) -> tuple[float, float, float]:
+    """The gradient of this rank's micro-batches, each loss times `weight`. Returns the sums of the losses.
 
     They are added up on the device, which nobody waits for between two passes: the host runs ahead until the sums
     are read, and tells by the page what it has asked for. A loss that is not finite makes the whole gradient so: DeepSpeed's own check then drops the update on all ranks and
     clears what was accumulated. No rank has to ask another before its backward pass.
     """
     page, clock, routers = instruments.page, instruments.clock, instruments.routers
-    sums = torch.zeros(2, dtype=torch.float64, device=device)
+    sums = torch.zeros(3, dtype=torch.float64, device=device)
     for number, batch in enumerate(window.micro_batches):
         page.mark(step=step, phase=Phase.FORWARD, micro_step=number)
         clock.mark()
         with routers.watching():
             loss = summed_loss(engine, batch.to(device, non_blocking=True))
-        balance = routers.balance_loss(batch.shape[0])
+        balance, ahead = routers.balance_loss(batch.shape[0]), take_ahead_loss(engine.module)
         clock.mark()
         page.mark(step=step, phase=Phase.BACKWARD, micro_step=number)
         sums[0] += loss.detach()
         if balance is not None:
             sums[1] += balance.detach()
             loss = loss + balance
+        if ahead is not None:
+            sums[2] += ahead.detach()
+            loss = loss + instruments.ahead_weight * ahead
         engine.backward(
             loss * torch.where(torch.isfinite(loss.detach()), weight, math.nan), scale_wrt_gas=False
         )
         clock.mark()
     found = sums.tolist()
-    return found[0], found[1]
+    return found[0], found[1], found[2]
 
 
 def _update(engine: Any, watch: Watch) -> Fault | None:

@@ -125,6 +125,12 @@ class Model(Section):
     balance_loss_weight: float = Field(default=0.0, ge=0)
     """Weight of the balance loss within each sequence (DeepSeek-V3: 0.0001); 0 has none. V2 has nothing else that
     keeps its experts in use."""
+    mtp_loss_weight: float = Field(default=0.0, ge=0)
+    """Weight of the loss of predicting the token after the next one too, by one layer more (DeepSeek-V3: 0.3, and 0.1
+    for its last third); 0 has no such layer. It trains the network to plan ahead, and can draft tokens in inference."""
+    compile_layers: bool = False
+    """Let torch compile each decoder layer: faster on a GPU once it is done. The first step of a node takes minutes
+    (kept in TORCHINDUCTOR_CACHE_DIR for the next start); needs a C++ compiler on the node."""
     initializer_range: float = Field(default=0.02, gt=0)
     """Standard deviation of the initial weights. Small models learn faster with 0.02, V3 itself uses 0.006."""
 
@@ -133,6 +139,8 @@ class Model(Section):
         found: list[str] = []
         if self.dense_layers > self.layers:
             found.append(f"dense_layers: {self.dense_layers} is more than the {self.layers} layers there are")
+        if self.mtp_loss_weight and self.family == "deepseek_v2":
+            found.append("mtp_loss_weight: DeepSeek-V2 has no layer for it; use family deepseek_v3, or 0")
         if self.routed_experts % self.expert_groups:
             found.append(
                 f"expert_groups: {self.routed_experts} experts do not divide into {self.expert_groups}"

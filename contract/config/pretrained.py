@@ -61,6 +61,8 @@ def shaped(model: Model) -> tuple[Model, list[str]]:
         if "router_bias_speed" in model.model_fields_set and model.router_bias_speed:
             problems.append("model.router_bias_speed: V2's routers have no bias; use balance_loss_weight")
         taken["router_bias_speed"] = 0.0
+        if model.mtp_loss_weight:
+            problems.append("model.mtp_loss_weight: V2 has no layer for it; set 0")
     return model.model_copy(update=taken), problems
 
 

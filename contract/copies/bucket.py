@@ -130,18 +130,24 @@ def _story(error: Exception, secrets: Sequence[str], where: str) -> StoreError:
     return StoreError(trouble, " ".join(line.split())[:400])
 
 
+# What the library says when no answer came, the first that fits: it does not always add which step of it failed.
+_WITHOUT_ANSWER: Sequence[tuple[tuple[str, ...], Trouble, str]] = (
+    (("kind: timeout", "timed out", "timedout"), Trouble.TIMEOUT, "no answer within the time limit"),
+    (("dns error", "failed to lookup"), Trouble.UNREACHABLE, "the name of the endpoint is not known"),
+    (("kind: connect", "connection refused", "tcp connect error"), Trouble.UNREACHABLE, "no connection"),
+    (
+        ("reset", "closed", "incomplete", "kind: body", "kind: decode", "broken pipe"),
+        Trouble.CUT,
+        "the connection was cut off",
+    ),
+    (("certificate", "tls"), Trouble.REFUSED, "no secure connection: the certificate is not trusted"),
+    (("error sending request",), Trouble.UNREACHABLE, "the request could not be sent"),
+)
+
+
 def _without_answer(text: str) -> tuple[Trouble, str]:
     low = text.lower()
-    if "kind: timeout" in low or "timed out" in low or "timedout" in low:
-        return Trouble.TIMEOUT, "no answer within the time limit"
-    if "dns error" in low or "failed to lookup" in low:
-        return Trouble.UNREACHABLE, "the name of the endpoint is not known"
-    if "kind: connect" in low or "connection refused" in low or "tcp connect error" in low:
-        return Trouble.UNREACHABLE, "no connection"
-    if any(
-        word in low for word in ("reset", "closed", "incomplete", "kind: body", "kind: decode", "broken pipe")
-    ):
-        return Trouble.CUT, "the connection was cut off"
-    if "certificate" in low or "tls" in low:
-        return Trouble.REFUSED, "no secure connection: the certificate is not trusted"
+    for words, trouble, what in _WITHOUT_ANSWER:
+        if any(word in low for word in words):
+            return trouble, what
     return Trouble.UNKNOWN, text.splitlines()[0][:300] if text else "no reason given"

@@ -11,6 +11,7 @@ import pytest
 from contract import manifest
 from contract.config.copies import Mirror
 from contract.copies import store as port
+from contract.copies.bucket import _without_answer
 from contract.copies.fetch import examine, fetch
 from contract.copies.folder import FolderStore
 from contract.copies.pace import Pace
@@ -269,3 +270,17 @@ def test_the_pace_holds_for_all_together() -> None:
     for _ in range(3):
         pace.take(500)
     assert waited == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("said", "trouble"),
+    [
+        ("Generic S3 error: after 2 retries - HTTP error: error sending request", Trouble.UNREACHABLE),
+        ("error sending request ... Kind: Timeout", Trouble.TIMEOUT),
+        ("error sending request: connection reset by peer", Trouble.CUT),
+        ("error sending request: dns error: failed to lookup address", Trouble.UNREACHABLE),
+        ("something new", Trouble.UNKNOWN),
+    ],
+)
+def test_what_the_library_says_when_no_answer_came(said, trouble) -> None:
+    assert _without_answer(said)[0] is trouble

@@ -178,3 +178,17 @@ def test_host_reads_and_collectives_of_a_step_do_not_grow_with_its_micro_batches
     assert found[1] == found[4]
     assert max(step["reads"] for step in found[1]) <= 4, found
     assert max(step["collectives"] for step in found[1]) <= 12, found
+
+
+@pytest.mark.slow  # torch compiles for minutes
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("stage", "recompute"), [(1, "half"), (3, "none")])
+def test_compiled_layers_train_alike(bench, tmp_path, stage, recompute):
+    keys = {"deepspeed": {"zero_stage": stage}, "precision": {"dtype": "fp32"}, "run": {"steps": 3}}
+    plain = bench("plain", **keys)
+    plain.train()
+    run = bench("compiled", model={"compile_layers": True}, memory={"recompute": recompute}, **keys)
+    generation = run.train(TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "compiled"))
+    assert "layers compiled" in generation.text()
+    assert any((tmp_path / "compiled").iterdir()), "nothing was compiled"
+    assert run.losses() == pytest.approx(plain.losses(), rel=1e-5)

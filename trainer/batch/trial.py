@@ -94,7 +94,7 @@ def _measured(config: RunConfig, limit: int) -> dict[str, Any]:
     from trainer.distributed import Ranks
     from trainer.engine import build_engine
     from trainer.groups import Layout, groups_of
-    from trainer.levers import thrifty
+    from trainer.levers import compiled, thrifty
     from trainer.model import build_model
     from trainer.norms import Watch
     from trainer.precision import in_precision
@@ -111,6 +111,7 @@ def _measured(config: RunConfig, limit: int) -> dict[str, Any]:
         _limit_memory(limit)
     model = build_model(given.shape, seed=config.run.seed)
     model = in_precision(thrifty(model, config.memory), config.precision)
+    model = compiled(model, wanted=config.model.compile_layers)
     groups, watch = groups_of(model, config.model.layers, Layout.BY_LAYER), Watch()
     engine = build_engine(config, given.settings, model, groups, watch)
     data = Batches(given.reader, Sampler(samples=given.reader.samples, seed=0), rank=worker.rank)
@@ -120,6 +121,7 @@ def _measured(config: RunConfig, limit: int) -> dict[str, Any]:
         watch=watch,
         clock=NoClock(),
         routers=Routers(engine.module, config.model, ranks.device),
+        ahead_weight=config.model.mtp_loss_weight,
     )
     wishes = Wishes(stop=False, save=False, redo=False)
     for step in range(2):
