@@ -6,15 +6,24 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend
 from torch.utils.checkpoint import checkpoint
 from transformers import masking_utils
 
 from contract.config import RunConfig
 from contract.config.memory import Memory
+from trainer.attention import kernel_for
 from trainer.errors import ConfigError
 from trainer.model import EXPERTS
 
 log = logging.getLogger(__name__)
+
+_DTYPES = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp8": torch.bfloat16,  # only the linear layers are in 8 bits
+}
 
 
 class ChunkedHead(torch.nn.Linear):  # type: ignore[misc]
@@ -101,11 +110,18 @@ def check_levers(engine: Any, config: RunConfig) -> None:
         raise ConfigError(f"[model] this transformers runs the experts as {experts!r}, not as {EXPERTS!r}")
     optimizer = getattr(engine.optimizer, "optimizer", engine.optimizer)
     fused = "fused" if optimizer.defaults.get("fused") else "not fused by torch"
-    memory = config.memory
+    memory, kernel = config.memory, kernel_for(settings, engine.device, _DTYPES[config.precision.dtype])
+    if engine.device.type == "cuda" and kernel == SDPBackend.MATH:
+        log.warning(
+            "no fast attention kernel takes heads of %d and %d here: memory grows with the square of the length",
+            settings.qk_nope_head_dim + settings.qk_rope_head_dim,
+            settings.v_head_dim,
+        )
     log.info(
-        "levers: experts %s, attention %s, %s (%s), layers %s, recomputed: %s, loss %s, throughput timer of DeepSpeed %s",
+        "levers: experts %s, attention %s (%s), %s (%s), layers %s, recomputed: %s, loss %s, throughput timer of DeepSpeed %s",
         experts,
         settings._attn_implementation,  # noqa: SLF001
+        kernel.name.lower().removesuffix("_attention"),
         type(optimizer).__name__,
         fused,
         "compiled" if config.model.compile_layers else "not compiled",

@@ -79,6 +79,7 @@ def _run(worker: Worker, line: Arguments, page: WorkerPage, stop: StopFlag) -> E
     os.environ.setdefault("DS_ACCELERATOR", wanted_accelerator(config))
     from trainer import preload  # noqa: F401 - the imports, which a forked worker has behind it
     from trainer.assembly import assemble, plan
+    from trainer.attention import preferred_kernels
     from trainer.distributed import Ranks
 
     given = plan(config, worker.run, ranks=worker.world_size)
@@ -91,7 +92,7 @@ def _run(worker: Worker, line: Arguments, page: WorkerPage, stop: StopFlag) -> E
     )
     try:
         training, progress = assemble(given, worker, ranks, page, stop)
-        with training.metrics:
+        with training.metrics, preferred_kernels(ranks.device):
             code = training.train(progress)
     except TrainerError:
         ranks.leave()  # from here on every rank comes to the same end at the same place

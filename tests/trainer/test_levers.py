@@ -7,10 +7,12 @@ import json
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from contract.config.memory import Memory
 from contract.config.model import Model
+from trainer.attention import kernel_for
 from trainer.levers import ChunkedHead, thrifty
 from trainer.model import architecture, build_model
 from trainer.routers import Routers
@@ -103,6 +105,16 @@ def test_the_head_keeps_its_parameter_and_gives_logits_without_targets():
     )
 
 
+@pytest.mark.parametrize(("value", "kernel"), [(32, SDPBackend.FLASH_ATTENTION), (24, SDPBackend.MATH)])
+def test_the_attention_kernel_is_found_out(value, kernel):
+    """Torch's flash kernel refuses heads whose queries and values differ in size, as DeepSeek's do."""
+    shape = architecture(
+        SMALL.model_copy(update={"v_head_dim": value}), vocab_size=VOCABULARY, sequence_length=48
+    )
+    for dtype in (torch.float32, torch.bfloat16):
+        assert kernel_for(shape, torch.device("cpu"), dtype) == kernel
+
+
 @pytest.mark.train
 @pytest.mark.parametrize("stage", [2, 3])
 def test_both_train_under_zero_like_the_plain_run(bench, stage):
@@ -117,7 +129,7 @@ def test_both_train_under_zero_like_the_plain_run(bench, stage):
             memory=memory,
         )
         told = run.train().text()
-        assert "levers: experts grouped_mm" in told
+        assert "levers: experts grouped_mm, attention sdpa (flash)" in told
         assert "throughput timer of DeepSpeed off" in told
         found.append([row[key] for row in run.steps(1) for key in ("loss", "grad_norm", "balance_loss")])
     assert found[0] == pytest.approx(found[1], rel=2e-5)
