@@ -381,7 +381,7 @@ def _left_out(history: History, body: ev.NodeLeftOut, at: float) -> History:
 
 def _batch_changed(history: History, body: ev.BatchChanged, at: float) -> History:
     del at
-    return replace(history, batch_change=body)
+    return _with(history, batch_change=body)
 
 
 def _is_past(saved: ev.CheckpointSeen, failure: ev.Judged) -> bool:
