@@ -23,7 +23,8 @@ class Hot(StrEnum):
 
 
 ONCE = ("checkpoint", "profile")  # not settings: `checkpoint=now` is carried out once
-LEVELS = ("debug", "info", "warning", "error")
+USUAL = "usual"
+LEVELS = ("debug", "info", "warning", "error", USUAL)  # usual: info for rank 0, warning for the others
 _MOST_LR = 10.0
 
 
@@ -60,15 +61,31 @@ def _value(key: str, text: str, config: RunConfig) -> Any:
         ) from None
     match known:
         case Hot.LOG_LEVEL:
-            if text not in LEVELS:
-                raise ValueError(f"{key}={text}: one of {', '.join(LEVELS)}")
-            return text
+            return _level(key, text, config.job.world_size)
         case Hot.LR_FACTOR:
             return _number(key, text, least=0.0, most=_MOST_LR)
         case Hot.CLIPPING:
             return _number(key, text, least=0.0, most=1e9)
         case Hot.MAX_MICRO_BATCH | Hot.MAX_ACCUMULATION:
             return _bound(known, text, config)
+
+
+def _level(key: str, text: str, ranks: int) -> str:
+    """A level for all ranks, or `debug:0,3` for some."""
+    level, colon, some = text.partition(":")
+    if level not in LEVELS or (level == USUAL and colon):
+        raise ValueError(f"{key}={text}: one of {', '.join(LEVELS)}, for some ranks as in debug:0,3")
+    wanted = [part.strip() for part in some.split(",")] if colon else []
+    if any(not part.isdecimal() or int(part) >= ranks for part in wanted):
+        raise ValueError(f"{key}={text}: ranks are numbers from 0 to {ranks - 1}, as in {level}:0,3")
+    return text
+
+
+def level_of(word: str, rank: int) -> str:
+    """The level that this value of `log_level` gives a rank; "": the one that it starts with."""
+    level, colon, some = word.partition(":")
+    here = not colon or str(rank) in {part.strip() for part in some.split(",")}
+    return level if here and level != USUAL else ""
 
 
 def _bound(key: Hot, text: str, config: RunConfig) -> int:

@@ -44,7 +44,9 @@ def doctor(
     probes = ["slurm", "storage", "packages", "machine", *["alerts"] * alert, *["copies"] * copies]
     findings = examine(probes, root_of(root).path, config.resolve() if config else None)
     typer.echo(
-        json.dumps({"findings": [asdict(item) for item in findings]}, indent=1, ensure_ascii=False)
+        json.dumps(
+            {"version": 1, "findings": [asdict(item) for item in findings]}, indent=1, ensure_ascii=False
+        )
         if as_json
         else "\n".join(report(findings))
     )

@@ -124,7 +124,7 @@ def _coming(actions: Any, lang: str, history: Any) -> list[str]:
     return found
 
 
-def logs(
+def logs(  # noqa: PLR0913, PLR0917 - each is an option of the command
     run: Name,
     root: Where = None,
     attempt: Annotated[int, typer.Option(min=-1, help="Attempt; 0 is the newest, -1 all.")] = 0,
@@ -132,6 +132,7 @@ def logs(
     rank: Annotated[int, typer.Option(min=-1, help="Only what this rank wrote; -1: everything.")] = -1,
     grep: Annotated[str, typer.Option(help="Only lines in which this regular expression is found.")] = "",
     tail: Annotated[int, typer.Option(min=0, help="Only the last so many lines; 0 is all.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="One object a line, for programs.")] = False,
     following: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on with what comes, until interrupted.")
     ] = False,
@@ -145,7 +146,7 @@ def logs(
         pattern = re.compile(grep) if grep else None
     except re.error as error:
         raise typer.BadParameter(f"{grep}: {error}", param_hint="--grep") from None
-    wanted = Wanted(attempt=attempt, node=node, rank=rank, pattern=pattern)
+    wanted = Wanted(attempt=attempt, node=node, rank=rank, pattern=pattern, as_json=as_json)
     place = _find(root, run)
     try:
         lines = (

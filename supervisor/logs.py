@@ -1,6 +1,7 @@
 """The logs of all nodes and attempts of a run as one, by the time that each line begins with."""
 
 import heapq
+import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -8,24 +9,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from contract.layout import RunDir
+from supervisor.adapters.tail import Tail
 
-_LINE = re.compile(r"(\S+Z) g\d+ r(\S+) \| ")  # as the node agents write it
+VERSION = 1
+_LINE = re.compile(r"(\S+Z) g(\d+) r(\S+) \| ")  # as the node agents write it
+_LEVEL = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) ")  # as ciuic's trainer begins its own
+_FILE = re.compile(r"(?P<node>.+)\.log(\.\d+)?\Z")  # rotated ones have a number
+_AT_ONCE = 16 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Which lines. `attempt` 0: the newest, -1: all; `rank` -1: all, the agents' own lines too."""
+    """Which lines. `attempt` 0: the newest, -1: all; `rank` -1: all, the agents' own lines too. `as_json`: one object a line."""
 
     attempt: int = 0
     node: str = ""
     rank: int = -1
     pattern: re.Pattern[str] | None = None
+    as_json: bool = False
 
     def takes(self, line: str) -> bool:
         """Whether this line is one of them."""
         if self.rank >= 0:
             found = _LINE.match(line)
-            if found is None or found[2] != str(self.rank):
+            if found is None or found[3] != str(self.rank):
                 return False
         return self.pattern is None or self.pattern.search(line) is not None
 
@@ -36,7 +43,7 @@ def merged(run: RunDir, wanted: Wanted, tail: int) -> Iterable[str]:
     Raises:
         FileNotFoundError: there is no such log.
     """
-    found = _paths(run, wanted)
+    found = _paths(run, wanted, rotated=True)
     if not found:
         where = f" of node {wanted.node}" if wanted.node else "s"
         raise FileNotFoundError(f"{run.attempts}: no log{where} there")
@@ -49,7 +56,7 @@ def _texts(found: list[tuple[int, list[Path]]], wanted: Wanted) -> Iterator[str]
     named = _several(found)
     for _, paths in found:
         lines = heapq.merge(*(_stamped(path) for path in paths), key=lambda item: item[0])
-        yield from (_named(path, text, named=named) for _, path, text in lines if wanted.takes(text))
+        yield from (_shown(path, text, wanted, named=named) for _, path, text in lines if wanted.takes(text))
 
 
 def follow(run: RunDir, wanted: Wanted, tail: int, wait: Callable[[], bool]) -> Iterator[str]:
@@ -69,7 +76,7 @@ def follow(run: RunDir, wanted: Wanted, tail: int, wait: Callable[[], bool]) -> 
         for path in (path for _, paths in found for path in paths):
             fresh += places.setdefault(path, _Place(path)).new()
         fresh.sort(key=lambda item: item[0])
-        texts = [_named(path, text, named=named) for _, path, text in fresh if wanted.takes(text)]
+        texts = [_shown(path, text, wanted, named=named) for _, path, text in fresh if wanted.takes(text)]
         yield from texts[-tail:] if first and tail else texts
         first = False
         if not wait():
@@ -77,28 +84,22 @@ def follow(run: RunDir, wanted: Wanted, tail: int, wait: Callable[[], bool]) -> 
 
 
 class _Place:
-    """How far one log has been read."""
+    """How far one log has been read, over rotations."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset = 0
+        self._tail = Tail(path, whole=True)
         self._stamp = ""
-        self._rest = b""
 
     def new(self) -> Iterator[tuple[str, Path, str]]:
         """Whole lines since the last look."""
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            data = file.read()
-        self._offset += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            text = line.decode(errors="replace") + "\n"
-            self._stamp = _stamp(text) or self._stamp
-            yield self._stamp, self._path, text
+        while data := self._tail.read(_AT_ONCE):
+            for line in data.split(b"\n")[:-1]:
+                text = line.decode(errors="replace") + "\n"
+                self._stamp = _stamp(text) or self._stamp
+                yield self._stamp, self._tail.path, text
 
 
-def _paths(run: RunDir, wanted: Wanted) -> list[tuple[int, list[Path]]]:
+def _paths(run: RunDir, wanted: Wanted, *, rotated: bool = False) -> list[tuple[int, list[Path]]]:
     """(attempt, its logs), oldest first; attempts without one are left out."""
     numbers = sorted(int(path.name) for path in run.attempts.glob("*") if path.name.isdecimal())
     if wanted.attempt > 0:
@@ -108,15 +109,24 @@ def _paths(run: RunDir, wanted: Wanted) -> list[tuple[int, list[Path]]]:
     found = []
     for number in numbers:
         folder = run.attempt(number).logs
-        paths = [folder / f"{wanted.node}.log"] if wanted.node else sorted(folder.glob("*.log"))
-        paths = [path for path in paths if path.is_file()]
+        paths = [path for path in sorted(folder.glob("*.log*")) if _FILE.match(path.name) and path.is_file()]
+        paths = [
+            path
+            for path in paths
+            if (not wanted.node or _node(path) == wanted.node) and (rotated or path.suffix == ".log")
+        ]
         if paths:
             found.append((number, paths))
     return found
 
 
 def _several(found: list[tuple[int, list[Path]]]) -> bool:
-    return any(len(paths) > 1 for _, paths in found)
+    return any(len({_node(path) for path in paths}) > 1 for _, paths in found)
+
+
+def _node(path: Path) -> str:
+    found = _FILE.match(path.name)
+    return found["node"] if found else path.stem
 
 
 def _stamped(path: Path) -> Iterator[tuple[str, Path, str]]:
@@ -133,5 +143,21 @@ def _stamp(line: str) -> str:
     return first if first[:4].isdigit() and first.endswith("Z") else ""
 
 
-def _named(path: Path, text: str, *, named: bool) -> str:
-    return f"{path.stem}: {text}" if named else text
+def _shown(path: Path, text: str, wanted: Wanted, *, named: bool) -> str:
+    """The line for people, with its node where there are several; or for programs."""
+    if not wanted.as_json:
+        return f"{_node(path)}: {text}" if named else text
+    head = _LINE.match(text)
+    said = text[head.end() if head else 0 :].rstrip("\n")
+    level = _LEVEL.match(said)
+    value = {
+        "version": VERSION,
+        "time": head[1] if head else None,
+        "attempt": int(path.parent.parent.name),
+        "generation": int(head[2]) if head else None,
+        "node": _node(path),
+        "rank": int(head[3]) if head and head[3].isdecimal() else None,
+        "level": level[1].lower() if level else None,
+        "text": said,
+    }
+    return json.dumps(value, ensure_ascii=False) + "\n"

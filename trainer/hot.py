@@ -10,6 +10,7 @@ from contract.hot import Hot, told
 from trainer.batch.control import BatchControl
 from trainer.distributed import Ranks
 from trainer.engine import restore_clipping
+from trainer.log import set_level
 from trainer.norms import Watch
 from trainer.orders import Orders
 from trainer.profiling.capture import Profiler
@@ -55,6 +56,5 @@ class HotSettings:
             micro_batch=int(found.get(Hot.MAX_MICRO_BATCH, self.config.batch.max_micro_batch_size)),
             accumulation=int(found.get(Hot.MAX_ACCUMULATION, self.config.batch.max_accumulation_steps)),
         )
-        if Hot.LOG_LEVEL in found:
-            logging.getLogger().setLevel(str(found[Hot.LOG_LEVEL]).upper())
+        set_level(str(found.get(Hot.LOG_LEVEL, "")), self.ranks.rank)
         log.info("from step %d on: %s", step + 1, told(found))

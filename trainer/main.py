@@ -16,6 +16,7 @@ from contract.page import WorkerPage, page_from_environment
 from contract.states import ExitCode, Phase
 from trainer.errors import TrainerError
 from trainer.evidence import offer_evidence
+from trainer.log import configure
 from trainer.recipe import read_config, wanted_accelerator
 from trainer.stop import StopFlag
 from trainer.worker import Worker, worker_from_environment
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         given = _parse(arguments)
         worker = worker_from_environment(os.environ, given.run_dir)
-        _configure_logging(worker)
+        configure(worker.rank, supervised=worker.supervised)
         return int(_run(worker, given, page, stop))
     except TrainerError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)  # noqa: T201
@@ -61,14 +62,6 @@ def _parse(arguments: Sequence[str] | None) -> Arguments:
     # A forked worker has its parent's command line, which is not for us.
     given = parser.parse_args([] if arguments is None and "CIUIC_RUN_DIR" in os.environ else arguments)
     return Arguments(config=given.config, run_dir=given.run_dir)
-
-
-def _configure_logging(worker: Worker) -> None:
-    logging.basicConfig(
-        level=logging.INFO if worker.leads else logging.WARNING,
-        format=f"%(asctime)s %(levelname)s rank {worker.rank}: %(message)s",
-        force=True,
-    )
 
 
 def _run(worker: Worker, line: Arguments, page: WorkerPage, stop: StopFlag) -> ExitCode:

@@ -3,12 +3,14 @@
 import contextlib
 import fcntl
 import os
+import time
 from collections import deque
 from datetime import UTC, datetime
 from pathlib import Path
 
 LONGEST_LINE = 64 * 1024
 KEPT_LINES = 20
+_LOOK_S = 5.0
 _AT_ONCE = 1024 * 1024  # of one worker per look, so that a loud one does not keep the loop
 _CUT = " … (cut)"
 
@@ -63,11 +65,17 @@ def _shown(line: bytes) -> str:
 
 
 class NodeLog:
-    """attempts/N/logs/<node>.log: `<UTC> g0001 r3 | text`. Written once per turn of the loop."""
+    """attempts/N/logs/<node>.log: `<UTC> g0001 r3 | text`. Written once per turn of the loop.
+
+    A file that was moved away (rotation) is noticed within seconds, and a new one begun; what came until then is in the
+    old one.
+    """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._path = path
+        self._descriptor = _opened(path)
+        self._looked_at = time.monotonic()
         self._waiting: list[str] = []
         self.dropped = 0
 
@@ -81,6 +89,7 @@ class NodeLog:
         """Write what has come in. A full disk costs lines, never the workers."""
         if not self._waiting:
             return
+        self._follow_the_name()
         lines, self._waiting = self._waiting, []
         view = memoryview("".join(lines).encode(errors="replace"))
         try:
@@ -92,6 +101,29 @@ class NodeLog:
     def close(self) -> None:
         self.flush()
         os.close(self._descriptor)
+
+    def _follow_the_name(self) -> None:
+        """Whether the file is still the one of this name, asked of the file system every few seconds."""
+        now = time.monotonic()
+        if now - self._looked_at < _LOOK_S:
+            return
+        self._looked_at = now
+        try:
+            ours = os.fstat(self._descriptor)
+            try:
+                there = self._path.stat()
+            except FileNotFoundError:
+                there = None
+            if there is None or (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino):
+                fresh = _opened(self._path)
+                os.close(self._descriptor)
+                self._descriptor = fresh
+        except OSError:  # the old one will do
+            return
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
 
 class WorkerOutput:

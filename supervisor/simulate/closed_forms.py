@@ -9,6 +9,10 @@ import math
 from collections.abc import Callable
 from statistics import NormalDist
 
+_NEVER = (
+    700.0  # so many failures between two saves: none comes about, and e to that power is no number any more
+)
+
 
 def ettr(mtbf: float, dead: float, interval: float, stall: float = 0.0, lag: float = 0.0) -> float:
     """Exact share of useful time when exponential failures strike only while the job trains.
@@ -18,6 +22,8 @@ def ettr(mtbf: float, dead: float, interval: float, stall: float = 0.0, lag: flo
     """
     if math.isinf(mtbf):
         return interval / (interval + stall)
+    if (interval + stall) / mtbf > _NEVER:
+        return 0.0
     return interval * math.exp(-lag / mtbf) / ((mtbf + dead) * math.expm1((interval + stall) / mtbf))
 
 
@@ -26,6 +32,8 @@ def ettr_exposed(mtbf: float, restart: float, interval: float, stall: float = 0.
 
     J. T. Daly, A higher order estimate of the optimum checkpoint interval, FGCS 22 (2006).
     """
+    if (restart + interval + stall) / mtbf > _NEVER:
+        return 0.0
     return interval / (mtbf * math.exp(restart / mtbf) * math.expm1((interval + stall) / mtbf))
 
 

@@ -34,6 +34,8 @@ def test_safe_settings_are_taken_with_their_values() -> None:
         ("lr_factor=fast", "not a number"),
         ("optimizer.gradient_clipping=-1", "from 0"),
         ("log_level=loud", "one of debug"),
+        ("log_level=debug:7", "numbers from 0 to 0"),
+        ("log_level=usual:0", "one of debug"),
         ("checkpoint=later", "only checkpoint=now"),
         ("lr_factor", "key=value"),
         ("batch.max_accumulation_steps=8", "nobody changes the batch"),

@@ -1,6 +1,5 @@
 """The main job with the real trainer: hurt it in every phase, and nothing of the training may differ."""
 
-import json
 import os
 import signal
 from pathlib import Path
@@ -23,6 +22,7 @@ from tests.end_to_end.conftest import (
     wait_for_worker,
     worker,
 )
+from tests.supervisor.schemas import check
 
 pytestmark = [pytest.mark.train, pytest.mark.timeout(600)]
 
@@ -114,7 +114,7 @@ def test_recovered_equals_uninterrupted_after_faults_in_every_phase(scene: Scene
     for directory in (half, almost):
         if directory.exists():
             assert not examine(directory, deep=False).valid, "what was killed in the act must not count"
-    assert json.loads(scene.ciuic("replay", str(run.path), "--json").stdout)["verdicts"], (
+    assert check("replay", scene.ciuic("replay", str(run.path), "--json").stdout)["verdicts"], (
         "nothing was judged again"
     )
     texts = scene.robot.texts()

@@ -82,6 +82,19 @@ def test_the_last_lines_are_few_and_short(tmp_path):
     log.close()
 
 
+def test_a_log_that_was_moved_away_is_begun_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr("slurm.agent.output._LOOK_S", 0.0)
+    path = tmp_path / "n1.log"
+    log = NodeLog(path)
+    log.add(1, 0, "first")
+    log.flush()
+    path.rename(tmp_path / "n1.log.1")
+    log.add(1, 0, "second")
+    log.close()
+    texts = [(tmp_path / name).read_text().split("| ")[1:] for name in ("n1.log.1", "n1.log")]
+    assert texts == [["first\n"], ["second\n"]]
+
+
 def test_a_full_disk_costs_lines_and_nothing_else(tmp_path):
     (tmp_path / "log").symlink_to("/dev/full")
     log = NodeLog(tmp_path / "log")

@@ -1,12 +1,12 @@
 """`ciuic alert-test`: a newcomer sees before the night whether the robot works, and what to do when not."""
 
-import json
 import os
 import subprocess
 import sys
 
 from supervisor.demo.robot import Answer
 from tests.supervisor.robots import DingTalkRobot
+from tests.supervisor.schemas import check
 
 
 def alert_test(folder, recipe: str, *options: str, **environment: str) -> subprocess.CompletedProcess:
@@ -40,7 +40,7 @@ def test_each_receiver_says_what_is_wrong_and_what_to_do(tmp_path, robot) -> Non
         keys = {"CIUIC_WECOM_KEY": robot.key, "CIUIC_DINGTALK_KEY": ding.key}
         done = alert_test(tmp_path, recipe, "--json", **keys)
         assert done.returncode == 1
-        found = json.loads(done.stdout)["receivers"]
+        found = check("alert-test", done.stdout)["receivers"]
         assert [item["delivered"] for item in found] == [False, False, False]
         assert "copy it again" in found[0]["hint"]
         assert found[1]["reason"] == "set OPS"

@@ -1,6 +1,5 @@
 """`ciuic doctor` as a person calls it, on this machine."""
 
-import json
 import os
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from supervisor.doctor.examine import examine
 from supervisor.doctor.finding import State
+from tests.supervisor.schemas import check
 
 
 def doctor(*options: str, **environment: str) -> subprocess.CompletedProcess:
@@ -25,7 +25,7 @@ def doctor(*options: str, **environment: str) -> subprocess.CompletedProcess:
 
 def test_it_examines_this_machine_and_leaves_nothing_behind(tmp_path: Path) -> None:
     done = doctor("--root", str(tmp_path), "--json", SLURM_CONF=str(tmp_path / "none"))
-    found = {item["id"]: item for item in json.loads(done.stdout)["findings"]}
+    found = {item["id"]: item for item in check("doctor", done.stdout)["findings"]}
     assert found["storage.lock"]["state"] == found["storage.create"]["state"] == "ok"
     assert "ms (median" in found["storage.fsync"]["what"]
     assert {"machine.memlock-limit", "machine.clock", "packages.torch", "machine.py-spy"} <= set(found)

@@ -17,6 +17,7 @@ from supervisor.logs import Wanted, follow, merged
 from supervisor.render import run_view, runs_view, show_run, show_runs
 from supervisor.trend import read_trend, sparkline
 from tests.supervisor.conftest import bare_run, wait_for
+from tests.supervisor.schemas import check
 
 
 def line(second: int, rank: object, words: str) -> str:
@@ -76,6 +77,44 @@ def test_a_followed_log_goes_on_into_the_next_attempt_and_doubles_nothing(logged
         return step is not None
 
     assert said(follow(logged, Wanted(), 20, wait)) == ["nine", "eleven", "half", "thirteen", "twenty"]
+
+
+def test_a_followed_log_that_is_rotated_loses_and_doubles_nothing(logged) -> None:
+    path = logged.attempt(2).log("n1")
+
+    def rename() -> None:
+        write(logged, 2, "n1", line(10, 0, "ten"))
+        path.rename(path.with_name("n1.log.1"))  # before the reader has seen the last line
+
+    def truncate() -> None:
+        copy = path.with_name("n1.log.2")
+        copy.write_bytes(path.read_bytes())
+        os.truncate(path, 0)
+        write(logged, 2, "n1", line(13, 0, "thirteen"))
+
+    steps = iter([rename, lambda: write(logged, 2, "n1", line(11, 0, "eleven")), truncate])
+
+    def wait() -> bool:
+        step = next(steps, None)
+        if step is not None:
+            step()
+        return step is not None
+
+    assert said(follow(logged, Wanted(), 20, wait)) == ["nine", "ten", "eleven", "thirteen"]
+    assert said(merged(logged, Wanted(), 0)) == ["nine", "ten", "eleven", "thirteen"], (
+        "the old files count too"
+    )
+
+
+def test_every_line_is_an_object_for_programs(logged) -> None:
+    write(logged, 2, "n2", line(10, 5, "WARNING slow | and broken"), "  of the same\n")
+    found = [check("log-line", text) for text in merged(logged, Wanted(as_json=True), 0)]
+    assert [(item["node"], item["rank"], item["level"], item["text"]) for item in found] == [
+        ("n1", 0, None, "nine"),
+        ("n2", 5, "warning", "WARNING slow | and broken"),
+        ("n2", None, None, "  of the same"),
+    ]
+    assert {(item["attempt"], item["time"][:10]) for item in found[:2]} == {(2, "2026-01-01")}
 
 
 def test_a_spike_is_seen_in_a_line_of_text(root) -> None:

@@ -1,6 +1,5 @@
 """Bandwidth of collectives beside a hand-written loop, and sample reads, by the commands that people type."""
 
-import json
 import os
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from contract.sources import FolderSource
 from slurm.commands_bench import app
 from slurm.node.stage import Stager
 from slurm.ranks import RanksError, as_task, run
+from tests.supervisor.schemas import check
 from trainer.data.prepare import Recipe, prepare
 
 SIZE = 8 << 20
@@ -51,7 +51,7 @@ def by_hand(port, processes):
 def test_bench_comm_says_what_a_loop_by_hand_says(processes):
     told = CliRunner().invoke(app, ["comm", "--sizes", "8M,64K", "--seconds", "0.5", "--json"])
     assert told.exit_code == 0, told.output
-    found = json.loads(told.stdout)
+    found = check("bench-comm", told.stdout)
     rows = {(row["collective"], row["bytes"]): row for row in found["rows"]}
     assert len(rows) == 8
     for (name, size), row in rows.items():
@@ -100,7 +100,7 @@ def test_bench_read_compares_source_and_copies(tmp_path):
     line = ["read", str(data), "--stage", str(stage), "--length", "64", "--samples", "50", "--json"]
     told = CliRunner().invoke(app, line)
     assert told.exit_code == 0, told.output
-    found = json.loads(told.stdout)
+    found = check("bench-read", told.stdout)
     assert found["staged_share"] == 1.0
     for place in ("source", "staged"):
         assert 0 < found[place]["p50_s"] <= found[place]["p99_s"] <= found[place]["max_s"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from contract.config.trackers import Trackers
-from contract.layout import RunDir
+from contract.layout import RunDir, tag
 from trainer.trackers.curves import open_curves
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,11 @@ class Tracking:
             command = [sys.executable, "-P", "-m", "trainer.trackers", str(run.path)]
             command += [str(attempt), str(generation), str(resumed_at)]
             try:
-                self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
+                run.trackers.mkdir(exist_ok=True)
+                words = run.trackers / f"{tag(attempt, generation)}.log"
+                with words.open("ab") as file:  # not ours: their failures explain no end of a worker
+                    self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file, stderr=file)
+                log.info("a process beside us feeds %s; what it says: %s", ", ".join(wanted.services), words)
             except OSError as error:
                 log.warning("%s get nothing of this generation: %s", ", ".join(wanted.services), error)
 

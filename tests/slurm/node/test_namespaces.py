@@ -13,6 +13,7 @@ import pytest
 from contract.control import read_go
 from tests.slurm.conftest import config_of, wait_for
 from tests.slurm.node.spaces import agents, ip
+from tests.supervisor.schemas import check
 
 pytestmark = [
     pytest.mark.netns,
@@ -70,7 +71,7 @@ def nodes():
 def tuned(node: str, *options: str, **environment: str) -> tuple[int, dict]:
     code = "import ciuic, sys; sys.argv[0] = 'ciuic'; ciuic.main()"
     done = inside(node, sys.executable, "-P", "-c", code, "tune", "--json", *options, **environment)
-    return done.returncode, json.loads(done.stdout)
+    return done.returncode, check("tune", done.stdout)
 
 
 def test_a_tie_that_the_probe_decides(nodes):

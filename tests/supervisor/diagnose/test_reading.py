@@ -3,7 +3,6 @@
 import bz2
 import gzip
 import io
-import json
 import lzma
 import tracemalloc
 import zipfile
@@ -21,6 +20,7 @@ from supervisor.diagnose.read import Problem, blocks, sources
 from supervisor.diagnose.run import diagnose
 from supervisor.diagnose.scan import gate_of, scan
 from supervisor.diagnose.stamps import find_stamp
+from tests.supervisor.schemas import check
 
 OOM = "step 1 loss 2\n[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n"
 APP = Typer()
@@ -74,9 +74,7 @@ def test_command(tmp_path):
     path.write_text(OOM)
     result = _run(str(path), "--json")
     assert result.exit_code == 0
-    facts = json.loads(result.stdout)
-    assert set(facts) >= {"cause", "class", "retry", "blame_node", "suspect_rank", "file", "line", "fix"}
-    assert set(facts["fix"]) == {"zh", "en"}
+    assert check("diagnose", result.stdout)["line"]
     assert "怎么办" in _run(str(path), "--lang", "zh").stdout
     assert "What to do" in _run(str(path), "--lang", "en").stdout
     assert _run(str(tmp_path / "missing")).exit_code == 1

@@ -1,12 +1,11 @@
 """`ciuic simulate` as it is called."""
 
-import json
-
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from supervisor.commands import mount
+from tests.supervisor.schemas import check
 
 APP = typer.Typer()
 mount(APP)
@@ -19,7 +18,7 @@ def call(*words: str):
 def facts(*words: str) -> dict:
     found = call("--replicas", "1", "--json", *words)
     assert found.exit_code == 0, found.output
-    return json.loads(found.stdout)
+    return check("simulate", found.stdout)
 
 
 def test_the_54_days():
@@ -136,7 +135,7 @@ def test_the_list():
     text = call("--list").stdout
     assert "llama3-54d: " in text
     assert "source: " in text
-    names = [item["name"] for item in json.loads(call("--list", "--json").stdout)["presets"]]
+    names = [item["name"] for item in check("presets", call("--list", "--json").stdout)["presets"]]
     assert {"llama3-54d", "rsc1-hw", "stepfun-2024", "slurm-default"} <= set(names)
 
 
@@ -173,3 +172,7 @@ def test_a_bad_trace(tmp_path, text):
     found = call("--trace", str(path))
     assert found.exit_code == 2
     assert "t.csv" in found.output
+
+
+def test_failures_by_the_minute_leave_nothing_and_break_no_arithmetic():
+    assert facts("--preset", "llama3-published", "--days", "0.02")["expected"] == 0.0

@@ -1,6 +1,5 @@
 """The search for the largest micro-batch: the steps it takes, and one search with a real limit of memory."""
 
-import json
 import math
 import os
 import subprocess
@@ -9,6 +8,7 @@ import sys
 import pytest
 
 from contract import config as configuration
+from tests.supervisor.schemas import check
 from trainer.batch.fit import Trial, cache_file, largest, next_size, search, try_size
 
 
@@ -83,7 +83,7 @@ def test_fit_names_the_largest_that_a_limit_of_memory_allows(bench, corpus, tmp_
 
     done = fit("--max", "64", "--json")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = check("fit", done.stdout)
     sizes = {trial["micro_batch"]: trial["fits"] for trial in found["trials"]}
     assert sizes[1]
     assert False in sizes.values()
