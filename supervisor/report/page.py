@@ -313,7 +313,8 @@ def _table(
         el("tr", *(el("td", "" if cell is None else cell, class_=look(at)) for at, cell in enumerate(row)))
         for row in rows[-_MOST_ROWS:]
     ]
-    table = el("div", el("table", el("thead", head), el("tbody", *shown)), class_="scroll")
+    kind = "sentences" if text >= 0 else "figures"
+    table = el("div", el("table", el("thead", head), el("tbody", *shown), class_=kind), class_="scroll")
     left_out = len(rows) - len(shown)
     more = el("p", say("cut", language, count=left_out), class_="dim") if left_out else None
     if folded or len(rows) > _MOST_OPEN:

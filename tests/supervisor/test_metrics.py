@@ -1,5 +1,6 @@
 """The supervisor's /metrics: names, values and bounds, judged by promtool; and the alert rules that rest on them."""
 
+import json
 import shutil
 import socket
 import subprocess
@@ -157,3 +158,49 @@ def test_the_alert_rules_fire_when_they_should_and_not_before(tmp_path) -> None:
         )
         assert done.returncode == 1, f"{name} does not fire"
         assert name in done.stdout + done.stderr
+
+
+def asked(url: str, path: str, key: str) -> list[dict]:
+    try:
+        with urllib.request.urlopen(f"{url}/api/v1/{path}", timeout=20) as answer:
+            return json.loads(answer.read())["data"][key]
+    except OSError:  # it is on its way up
+        return []
+
+
+def test_a_real_prometheus_takes_the_figures_and_fires_for_a_run_that_needs_a_person(place, tmp_path) -> None:
+    program = shutil.which("prometheus")
+    if program is None:
+        pytest.skip("prometheus is not installed (Debian: apt-get install prometheus)")
+    run = place.submit("--fail-at", "3", "--fail-code", "78", steps=400)
+    target, port = free_port(), free_port()
+    place.supervise(CIUIC_METRICS_PORT=str(target))
+    config = tmp_path / "prometheus.yml"
+    config.write_text(
+        f"global: {{scrape_interval: 500ms, evaluation_interval: 500ms}}\nrule_files: ['{RULES}']\n"
+        f"scrape_configs: [{{job_name: ciuic, static_configs: [{{targets: ['127.0.0.1:{target}']}}]}}]\n"
+    )
+    command = [program, f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'tsdb'}"]
+    with (tmp_path / "prometheus.log").open("wb") as log:
+        server = subprocess.Popen(
+            [*command, f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log
+        )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_for_state(run, "failed")
+
+        def firing():
+            found = [item for item in asked(url, "alerts", "alerts") if item["state"] == "firing"]
+            return [item for item in found if item["labels"]["alertname"] == "CiuicRunNeedsAttention"]
+
+        [alert] = wait_for(firing, what="the alert in Prometheus")
+        assert alert["labels"]["run"] == run.run_id
+        assert alert["annotations"]["command"] == f"ciuic explain {run.run_id}"
+        rules = [rule for group in asked(url, "rules", "groups") for rule in group["rules"]]
+        assert len(rules) == 8
+        assert {rule["health"] for rule in rules} == {"ok"}, (
+            "each expression can be computed from real figures"
+        )
+    finally:
+        server.terminate()
+        server.wait(30)

@@ -50,4 +50,7 @@ def test_it_opens_without_a_network_and_draws(root, tmp_path, browser, width) ->
     assert all(length > 500 for length in drawn)
     assert len(drawn) >= 8
     assert view.evaluate("document.documentElement.scrollWidth") <= width, "nothing hangs over the edge"
+    sentences = [box for cell in view.locator("td.t").all() if (box := cell.bounding_box())]
+    assert sentences
+    assert all(box["x"] + box["width"] <= width for box in sentences), "a phone shows the reasons too"
     context.close()
