@@ -38,7 +38,9 @@ transformers.utils.is_torchao_available = transformers.utils.import_utils.is_tor
 import transformers.models.deepseek_v3.modeling_deepseek_v3
 
 from trainer import assembly, ops
+from trainer.trackers import curves
 
+curves.preload()
 ops.never_compile_unused()
 logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
 # DeepSpeed collects garbage a dozen times while it builds an engine, each time through all that is imported (0.5 s).

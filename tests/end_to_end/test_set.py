@@ -15,8 +15,8 @@ from tests.supervisor.schemas import check
 pytestmark = [pytest.mark.train, pytest.mark.timeout(300)]
 
 SETTINGS = (
-    "run.steps=60",
-    "checkpoint.interval_steps=100",
+    "run.steps=1000",
+    "checkpoint.interval_steps=1000",
     "data.evaluate_interval_steps=0",
     'schedule={kind="constant"}',
 )
@@ -75,7 +75,8 @@ def test_all_ranks_take_it_over_at_one_step_and_a_restart_keeps_it(scene: Scene)
     wait_for(lambda: list(run.checkpoints.glob("*/MANIFEST.json")), 60, "the save")
     profiled(scene, run)
     hit(run, 1, lambda found: found.step >= 8)
-    assert scene.wait_for_end(run) == "completed", scene.story(run)
+    wait_for(lambda: run.metrics_of(1, 2).exists() and len(rows(run, 2)) >= 2, 90, lambda: scene.story(run))
+    wait_for(lambda: len(taken_over(scene, run)) >= 4, 20, "the words of both ranks")
 
     first, full = rows(run, 1), rows(run, 1)[0]["lr"]
     began = next(row["step"] for row in first if row["lr"] != full)

@@ -78,6 +78,13 @@ class Curves:
         self._records = None
 
 
+def preload() -> None:
+    """Import what an event file needs, if it is installed: for processes from which others are forked."""
+    if importlib.util.find_spec("tensorboard") is not None:
+        from tensorboard.compat.proto import event_pb2, summary_pb2  # noqa: F401
+        from tensorboard.summary.writer import record_writer  # noqa: F401
+
+
 def open_curves(run: RunDir, *, attempt: int, generation: int, resumed_at: int, wanted: str) -> Curves | None:
     """The curves of this generation, None when nobody wants them or nothing can write them."""
     if wanted == "off":
