@@ -20,6 +20,7 @@ from torch.profiler import ProfilerActivity, profile, record_function, schedule
 from contract.config.profile import Profile
 from contract.page import WorkerPage
 from contract.profile import RankProfile, trace_of, write_profile
+from contract.states import Phase
 from trainer.profiling.summary import PREFIX
 from trainer.worker import Worker
 
@@ -201,6 +202,8 @@ class _Capture:
 
     def _end(self) -> None:
         self._page.listener = None
+        # A trace of millions of events takes its time, and this rank makes no progress meanwhile: a save's patience.
+        self._page.enter(Phase.SAVE)
         begun = time.perf_counter()
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
