@@ -119,6 +119,18 @@ def _profiled_ranks_exist(config: RunConfig) -> list[str]:
     )
 
 
+def _only_our_trainer_tells(config: RunConfig) -> list[str]:
+    if not config.job.command:
+        return []
+    wanted = [f"trackers.{name}_project" for name in config.trackers.services]
+    wanted += ["trackers.tensorboard"] if config.trackers.tensorboard == "on" else []
+    wanted += ["profile.at_steps"] if config.profile.at_steps else []
+    wanted += ["profile.every_steps"] if config.profile.every_steps else []
+    return [
+        f"{key}: ciuic's own trainer does this, not a program of your own ([job] command)" for key in wanted
+    ]
+
+
 def _scale_exists(config: RunConfig) -> list[str]:
     if config.numerics.on_nan != "lower-scale" or config.precision.dtype == "fp16":
         return []
@@ -138,4 +150,5 @@ BETWEEN: tuple[tuple[frozenset[str], Callable[[RunConfig], list[str]]], ...] = (
     (frozenset({"checkpoint", "job", "backup", "metadata"}), _foreign_checkpoints_are_foreign),
     (frozenset({"numerics", "precision"}), _scale_exists),
     (frozenset({"profile", "job"}), _profiled_ranks_exist),
+    (frozenset({"profile", "trackers", "job"}), _only_our_trainer_tells),
 )

@@ -221,3 +221,15 @@ def test_ranks_that_the_global_batch_does_not_divide_by_are_refused_with_what_wo
     config = load(path, only=frozenset({"run"}))
     with pytest.raises(ConfigError, match="12 or 24 would be"):
         amended(config, ["job.ranks_per_node=3"], source="r")
+
+
+def test_what_only_our_trainer_does_is_refused_for_another_program(tmp_path: Path) -> None:
+    text = GOOD + '[profile]\nat_steps = [3]\nevery_steps = 9\n[trackers]\ntensorboard = "on"\n'
+    found = _problems(tmp_path, text)
+    assert set(found) >= {"profile.at_steps", "profile.every_steps", "trackers.tensorboard"}
+    assert "[job] command" in found["profile.at_steps"]
+
+
+def test_ranks_of_a_profile_are_ranks_of_the_run(tmp_path: Path) -> None:
+    text = "[run]\nsteps = 1\n[job]\nranks_per_node = 2\n[batch]\nglobal_batch_size = 8\n[profile]\nranks = [0, 2]\n"
+    assert _problems(tmp_path, text)["profile.ranks"] == "2 of 2 ranks, counted from 0"
