@@ -15,7 +15,7 @@ from transformers.models.deepseek_v3.modeling_deepseek_v3 import (
     DeepseekV3RMSNorm,
 )
 
-from trainer.levers import summed_cross_entropy
+from trainer.head import summed_cross_entropy
 
 
 class AheadLayer(DeepseekV3DecoderLayer):  # type: ignore[misc]

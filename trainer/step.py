@@ -16,7 +16,7 @@ from trainer.distributed import Ranks
 from trainer.engine import gradient_norm, loss_scale
 from trainer.errors import NoMemoryError, NumericsError
 from trainer.guard import Fault, FaultKind, where
-from trainer.levers import ChunkedHead
+from trainer.head import ChunkedHead
 from trainer.norms import Watch, drop_gradient, forget_gradient
 from trainer.routers import Load, Routers
 

@@ -13,7 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from contract.config.memory import Memory
 from contract.config.model import Model
 from trainer.attention import kernel_for
-from trainer.levers import ChunkedHead, thrifty
+from trainer.head import ChunkedHead
+from trainer.levers import thrifty
 from trainer.model import architecture, build_model
 from trainer.routers import Routers
 from trainer.step import summed_loss
