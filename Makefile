@@ -6,12 +6,11 @@ STAMP  := $(VENV)/.ready
 EXTRAS ?= train,s3
 IMAGE  ?= ciuic
 ENGINE ?= docker
-CONFIG ?= configs/tiny-local.toml
 export PYTHONSAFEPATH := 1
 export ROOT SYSTEM RUN_AS DESTDIR PREFIX
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo submit supervise status slurm-up slurm-down slurm-kill-node slurm-start-node install-service uninstall-service reference wheelhouse image image-sqsh image-sif image-report test test-quick \
+.PHONY: help setup demo submit config-named supervise status slurm-up slurm-down slurm-kill-node slurm-start-node install-service uninstall-service reference wheelhouse image image-sqsh image-sif image-report test test-quick \
         test-full check fix bench bench-mirror bench-slurm clean
 
 help: ## list the targets
@@ -26,8 +25,11 @@ $(STAMP): pyproject.toml constraints.txt tools/setup.sh
 demo: $(STAMP) ## the main job on this machine: train, kill, freeze, recover, tell
 	@$(BIN)/ciuic demo
 
-submit: $(STAMP) ## submit a run: make submit CONFIG=configs/tiny-local.toml
+submit: config-named $(STAMP) ## submit a run: make submit CONFIG=configs/tiny-local.toml
 	@$(BIN)/ciuic submit "$(CONFIG)"
+
+config-named:
+	@test -n "$(CONFIG)" || { echo "which run? make submit CONFIG=configs/tiny-local.toml (recipes: $(wildcard configs/*.toml))" >&2; exit 2; }
 
 supervise: $(STAMP) ## the supervisor, in the foreground
 	@$(BIN)/ciuic supervise

@@ -5,7 +5,8 @@ resumes, on top of run.toml, until they are set again or until `ciuic resume RUN
 word counts.
 """
 
-from collections.abc import Mapping, Sequence
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -55,6 +56,8 @@ def _value(key: str, text: str, config: RunConfig) -> Any:
     try:
         known = Hot(key)
     except ValueError:
+        if unknown := _unknown(key, config):
+            raise ValueError(unknown) from None
         raise ValueError(
             f"{key} does not change while the run trains ({_possible()}); "
             f"between two jobs: ciuic pause RUN, then ciuic resume RUN --set {key}=VALUE"
@@ -68,6 +71,27 @@ def _value(key: str, text: str, config: RunConfig) -> Any:
             return _number(key, text, least=0.0, most=1e9)
         case Hot.MAX_MICRO_BATCH | Hot.MAX_ACCUMULATION:
             return _bound(known, text, config)
+
+
+def _unknown(key: str, config: RunConfig) -> str:
+    """What is wrong with a key that no recipe has either; "" when it is a setting of the run."""
+    known = [*Hot, *ONCE, *_keys(config.model_dump(mode="json"))]
+    if any(key == name or key.startswith(f"{name}.") for name in known):  # tables of one's own have any key
+        return ""
+    last = key.rpartition(".")[2]
+    close = [name for name in known if name.rpartition(".")[2] == last]
+    close = close or difflib.get_close_matches(key, known, n=1)
+    hint = f'; did you mean "{close[0]}"?' if close else ""
+    return f"{key}: unknown key{hint} ({_possible()})"
+
+
+def _keys(value: Mapping[str, Any], at: str = "") -> Iterator[str]:
+    """The settings that have a value of their own, as section.key."""
+    for name, item in value.items():
+        if isinstance(item, Mapping) and item:
+            yield from _keys(item, f"{at}{name}.")
+        else:
+            yield f"{at}{name}"
 
 
 def _level(key: str, text: str, ranks: int) -> str:

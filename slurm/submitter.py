@@ -39,7 +39,7 @@ def _submit(request: Request, run: RunDir, attempt: int, kind: str) -> dict[str,
             executor.update_parameters(**request.local())
         job = executor.submit(become_agent, str(run.path), attempt)
     except (FailedJobError, FailedSubmissionError, RuntimeError, OSError) as error:
-        return {"error": f"{type(error).__name__}: {error}"}
+        return {"error": str(error) or type(error).__name__}
     return {"job_id": job.job_id}
 
 

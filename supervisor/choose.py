@@ -3,6 +3,9 @@
 import difflib
 import os
 from pathlib import Path
+from typing import NoReturn
+
+import typer
 
 from contract.layout import RUN_ID, Root, RunDir
 
@@ -12,8 +15,30 @@ class NoSuchRunError(LookupError):
 
 
 def root_of(option: Path | None) -> Root:
-    """`--root`, else CIUIC_ROOT, else `runs` here."""
-    return Root(path=(option or Path(os.environ.get("CIUIC_ROOT") or "runs")).expanduser().resolve())
+    """`--root`, else CIUIC_ROOT, else `runs` here. It need not exist yet.
+
+    Raises:
+        typer.Exit: it can hold no runs, or they cannot be read (2, and a line that says so).
+    """
+    place = (option or Path(os.environ.get("CIUIC_ROOT") or "runs")).expanduser()
+    try:
+        found = place.resolve()
+        with os.scandir(found):
+            pass
+    except FileNotFoundError:
+        pass
+    except NotADirectoryError:
+        _no_root(place, "is no directory")
+    except (OSError, RuntimeError) as error:  # a loop of links is a RuntimeError
+        _no_root(place, f"cannot be read: {getattr(error, 'strerror', None) or error}")
+    return Root(path=found)
+
+
+def _no_root(place: Path, what: str) -> NoReturn:
+    typer.echo(
+        f"{place} {what}; --root (else CIUIC_ROOT, else ./runs) is the directory of the runs", err=True
+    )
+    raise typer.Exit(2)
 
 
 def find_run(root: Root, name: str) -> RunDir:

@@ -6,11 +6,14 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from contract.states import ExitCode
+
+if TYPE_CHECKING:
+    from contract.layout import RunDir
 
 Name = Annotated[str, typer.Argument(metavar="RUN", help="Run id, or the beginning of one.")]
 Where = Annotated[
@@ -118,6 +121,7 @@ def _ask(
         found = find_run(place, name)
         say = partial(typer.echo, err=True)
         if settings and kind == "set":  # a typing error is told here and now
+            _not_completed(found)
             checked(settings, read_resolved(found.config))
         elif settings:
             _, changes = amended(read_resolved(found.config), settings, source=found.run_id)
@@ -134,6 +138,19 @@ def _ask(
     typer.echo(f"{found.run_id}: {outcome.text}")
     if not outcome.ok:
         raise typer.Exit(1)
+
+
+def _not_completed(run: "RunDir") -> None:
+    """Raises ValueError for a run in which nothing changes any more."""
+    from contract.history import fold
+    from contract.journal import JournalReader
+    from contract.states import RunState
+
+    if fold(JournalReader(run.journal).new()).state is RunState.COMPLETED:
+        raise ValueError(
+            "the run is completed, and nothing of it changes any more; "
+            "a new one takes other settings: ciuic submit CONFIG --set SECTION.KEY=VALUE"
+        )
 
 
 def explained(error: Exception, root: Path) -> str:

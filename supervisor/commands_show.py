@@ -62,7 +62,6 @@ def status(
 
 def explain(run: Name, root: Where = None, as_json: Json = False, lang: Lang = "") -> None:
     """The run's story with the reasons, what it means now, and what comes next."""
-    from contract.states import RunState
     from supervisor.core.decide import decide
     from supervisor.core.story import story
     from supervisor.core.text import one_line
@@ -84,12 +83,22 @@ def explain(run: Name, root: Where = None, as_json: Json = False, lang: Lang = "
         return
     for line in (*(text("damaged", words, what=what) for what in reading.history.damaged), *lines):
         typer.echo(line)
-    history = reading.history
     typer.echo(text("now", words, text=one_line(_now(reading, words), _SENTENCE_BYTES)))
-    nothing = text("nothing", words)
-    if history.state is RunState.FAILED:
-        nothing = text("fix", words, ciuic=command_name(), run=reading.run.run_id)
+    nothing = text(_for_people(reading), words, ciuic=command_name(), run=reading.run.run_id)
     typer.echo(text("next", words, text=one_line("; ".join(coming), _SENTENCE_BYTES) or nothing))
+
+
+def _for_people(reading: Any) -> str:
+    """Which text says what a person can do where nothing is done by itself."""
+    from contract.states import JobState, RunState
+    from supervisor.core.job_words import never_clears
+
+    job = reading.observation.job
+    if reading.history.state is RunState.FAILED:
+        return "fix"
+    if job.state is JobState.HELD and not reading.history.state.final:
+        return "never-starts" if never_clears(job.reason) else "held"
+    return "nothing"
 
 
 def _now(reading: Any, lang: str) -> str:

@@ -97,6 +97,20 @@ TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "now": ("Now: {text}", "现在：{text}"),
         "next": ("Next: {text}", "接下来：{text}"),
         "nothing": ("nothing to do", "无事可做"),
+        "held": (
+            "somebody must release the job, or cancel it: {ciuic} cancel {run}",
+            "需要有人放行作业，或取消：{ciuic} cancel {run}",
+        ),
+        "never-starts": (
+            (
+                "as it was asked for the job never starts: cancel it ({ciuic} cancel {run}), or ask for fewer nodes or less"
+                " time (cancel it, then {ciuic} resume {run} --set job.nodes=N)"
+            ),
+            (
+                "按现在的要求作业永远不会开始：取消（{ciuic} cancel {run}），或减少节点或时限"
+                "（先取消，再 {ciuic} resume {run} --set job.nodes=N）"
+            ),
+        ),
         "fix": ("mend the cause, then: {ciuic} resume {run}", "排除原因后：{ciuic} resume {run}"),
         "Submit": ("submit an attempt", "提交作业"),
         "Prepare": ("restart in place", "原地重启"),

@@ -15,9 +15,19 @@ _SLURM = re.compile(
 )
 _CANCELLED = re.compile(r"\*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT")
 _TASK_ENDED = re.compile(r"^srun: error: \S+: tasks? ")
+# Reasons of a pending job that say: it asks for more (or less) than it may ever have. Nobody can release it.
+_TOO_MUCH = re.compile(
+    r"Partition(Node|Time)Limit|BadConstraints|(AssocMax|QOSMax)\w*PerJob|QOSMin|(QOS|Association)TimeLimit"
+    r"|QOSResourceLimit"
+)
 _NO_REASON = frozenset({Cause.NONE, Cause.UNEXPLAINED, Cause.SIGNAL})  # that something ended, not why
 # srun knows a node that it misses by its place in the job only.
 _NUMBERED = re.compile(r"missing step on node (\d+)")
+
+
+def never_clears(reason: str) -> bool:
+    """Whether a job with this reason waits for ever as it was asked for."""
+    return _TOO_MUCH.search(reason) is not None
 
 
 def slurms_own(lines: Iterable[str]) -> tuple[str, ...]:

@@ -33,7 +33,10 @@ _RULES: tuple[tuple[str, str], ...] = (
         r"job (?P<job>\S+) waits in the queue(?: \((?P<why>.*)\))?",
         "作业 {job} 在排队（{why}）",
     ),
-    (r"job (?P<job>\S+) is held in the queue(?: \((?P<why>.*)\))?", "作业 {job} 被挂起（{why}）"),
+    (
+        r"job (?P<job>\S+) held in the queue and will not start by itself(?: \((?P<why>.*)\))?",
+        "作业 {job} 被挂起，不会自己开始（{why}）",
+    ),
     (
         r"(?P<there>\d+) of (?P<all>\d+) agents are there, no worker yet",
         "{all} 个节点代理已有 {there} 个就位，尚无 worker",

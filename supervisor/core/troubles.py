@@ -8,6 +8,7 @@ from contract.history import History, Notice
 from supervisor.core import failure_words
 from supervisor.core.advice import advice
 from supervisor.core.alert import alert
+from supervisor.core.job_words import never_clears
 from supervisor.core.phrases import CAUSES, COPIES, SAVE_FIXES, TROUBLES, word
 from supervisor.core.text import duration, one_line
 
@@ -184,16 +185,20 @@ def queue_silent(history: History, reason: str, lasted_s: float) -> AlertQueued:
 
 def held(history: History, attempt: int, reason: str) -> AlertQueued:
     """A job that will not start by itself."""
+    why = one_line(reason, 400)
+    if never_clears(reason):
+        zh = f"作业在队列中被挂起（{why}）：按现在的要求永远不会开始。请取消，或减少节点（或时限）。"
+        en = f"The job is held in the queue ({why}): as it was asked for it never starts. Cancel it, or ask for fewer nodes (or less time)."
+    else:
+        zh = f"作业在队列中被挂起（{why}），不会自己开始，需要有人放行或取消。"
+        en = f"The job is held in the queue ({why}): somebody must release or cancel it."
     return alert(
         history,
         key=f"held:{attempt}",
         place=f"a{attempt:04d}-r{len(history.faults)}",
         severity="warning",
         titles=("作业被挂起", "the job is held"),
-        lines=(
-            [f"作业在队列中被挂起（{one_line(reason, 400)}），不会自己开始，需要有人放行或取消。"],
-            [f"The job is held in the queue ({one_line(reason, 400)}): somebody must release or cancel it."],
-        ),
+        lines=([zh], [en]),
     )
 
 

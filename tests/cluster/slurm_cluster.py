@@ -32,6 +32,7 @@ from tests.cluster.accounting import Accounting
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "munged")
 PACKAGES = "slurmctld slurmd slurm-client munge"
 MARK = "CIUIC_TEST_NODE"
+_BACK = "bring it back with: make slurm-start-node NODE="
 _STARTED: list[subprocess.Popen[bytes]] = []  # so that nobody warns of processes that are meant to outlive us
 
 CONF = """\
@@ -313,7 +314,7 @@ class Cluster:
         """Every node daemon runs again, every node is idle, and nobody's job is left."""
         self.run("scancel", "--user", _user(), check=False)
         for node in self.nodes:
-            if not self._node_runs(node):
+            if not self.node_runs(node):
                 self.kill_processes(node)
                 self.start_node(node)
 
@@ -341,9 +342,28 @@ class Cluster:
     def _set_node(self, node: str, state: str) -> None:
         self.run("scontrol", "update", f"nodename={node}", f"state={state}", "reason=test", check=False)
 
-    def _node_runs(self, node: str) -> bool:
-        started = self.directory / f"slurmd-{node}.started"
-        return started.exists() and _runs(int(started.read_text()), "slurmd")
+    def node_runs(self, node: str) -> bool:
+        return self._daemon_runs(f"slurmd-{node}")
+
+    def _daemon_runs(self, name: str) -> bool:
+        started = self.directory / f"{name}.started"
+        return started.exists() and _runs(int(started.read_text()), name.partition("-")[0])
+
+    @property
+    def lives(self) -> bool:
+        """Whether a daemon of it runs: then somebody's jobs may."""
+        daemons = ["slurmctld", *(f"slurmd-{node}" for node in self.nodes)] if self.conf.exists() else []
+        return any(self._daemon_runs(name) for name in daemons)
+
+    def report(self, *, accounted: bool) -> list[str]:
+        """What whoever asks for a cluster needs to know of the one that is up; the last line is to be copied."""
+        lines = ["a cluster is up already; it and its jobs are left as they are (make slurm-down ends them)"]
+        lines += [f"{node} is down; {_BACK}{node}" for node in self.nodes if not self.node_runs(node)]
+        if not self._daemon_runs("slurmctld"):
+            lines.append("its controller does not run: make slurm-down, then make slurm-up")
+        if accounted and not self._daemon_runs("slurmdbd"):
+            lines.append("it has no accounting: make slurm-down, then make slurm-up ACCOUNTING=1")
+        return [*lines, f"export SLURM_CONF={self.conf}"]
 
     # stopping
 
@@ -416,6 +436,8 @@ def main() -> int:
         print(f"NODE={options.node or '?'}: no such node; there are: {known}", file=sys.stderr)
         return 2
     match options.action:
+        case "up" if cluster.lives:
+            print("\n".join(cluster.report(accounted=options.accounting)))
         case "up":
             cluster.down()
             shutil.rmtree(cluster.directory, ignore_errors=True)
@@ -426,9 +448,15 @@ def main() -> int:
             cluster.down()
             shutil.rmtree(cluster.directory, ignore_errors=True)
         case "kill-node":
+            what = "its daemon" if options.keep else "its daemon and all that ran there"
+            ran = cluster.node_runs(options.node)
             cluster.kill_node(options.node, keep=options.keep)
+            print(f"{options.node}: {f'killed {what}' if ran else 'was down already'}; {_BACK}{options.node}")
+        case "start-node" if cluster.node_runs(options.node):
+            print(f"{options.node}: runs already")
         case "start-node":
             cluster.start_node(options.node)
+            print(f"{options.node}: started; `sinfo` shows it idle in a few seconds")
     return 0
 
 

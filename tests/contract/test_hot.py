@@ -29,6 +29,11 @@ def test_safe_settings_are_taken_with_their_values() -> None:
     ("word", "why"),
     [
         ("data.path=/x", "ciuic resume RUN --set data.path=VALUE"),
+        ("batch.global_batch_size=8", "ciuic resume RUN --set batch.global_batch_size=VALUE"),
+        ("foo=1", r"foo: unknown key \(possible are log_level"),
+        ("lr_facto=1", 'lr_facto: unknown key; did you mean "lr_factor"'),
+        ("gradient_clipping=1", 'did you mean "optimizer.gradient_clipping"'),
+        ("batch.global_bach_size=1", 'unknown key; did you mean "batch.global_batch_size"'),
         ("lr_factor=99", "from 0 to 10"),
         ("lr_factor=nan", "from 0 to 10"),
         ("lr_factor=fast", "not a number"),

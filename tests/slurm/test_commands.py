@@ -55,6 +55,39 @@ def test_submit_returns_soon_with_the_run_id_on_the_last_line(recipe, tmp_path):
     wait_for(lambda: LocalQueue().look([job])[job.key].state.ended, what="the end")
 
 
+def clients(folder, **scripts):
+    """A PATH on which these are Slurm's clients: shell scripts."""
+    folder.mkdir()
+    for name, script in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+def test_what_sbatch_refuses_is_told_in_its_own_words_and_one_line(tmp_path, monkeypatch):
+    refusal = "echo 'sbatch: error: invalid partition specified: nopart' >&2; echo 'sbatch: error: Batch job submission failed: Invalid partition name specified' >&2; exit 1"
+    monkeypatch.setenv("PATH", clients(tmp_path / "bin", sbatch=refusal, srun="exit 0"))
+    recipe = tmp_path / "slurm.toml"
+    recipe.write_text(dump(config_of(job={"executor": "slurm", "partition": "nopart"})))
+    done = ciuic("submit", recipe, "--root", "runs", cwd=tmp_path)
+    assert done.returncode == 1
+    [said] = [line for line in done.stderr.splitlines() if "not in the queue" in line]
+    assert "sbatch: error: Batch job submission failed: Invalid partition name specified" in said
+    assert "FailedJobError" not in done.stderr
+
+
+def test_make_submit_without_a_recipe_submits_nothing():
+    done = subprocess.run(
+        ["make", "-s", "-C", Path(__file__).parents[2], "submit"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "make submit CONFIG=configs/tiny-local.toml" in done.stderr
+
+
 def test_a_bad_recipe_shows_everything_and_leaves_nothing(recipe, tmp_path):
     settings = [
         "--set",

@@ -164,6 +164,47 @@ def test_no_runs_is_a_sentence(place) -> None:
     assert "No supervisor" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "command",
+    [["status"], ["explain", "x"], ["cancel", "x"], ["supervise", "--once"], ["doctor"], ["report", "x"]],
+    ids=lambda command: command[0],
+)
+def test_a_root_that_is_a_file_is_told_in_one_line(tmp_path, command) -> None:
+    root = tmp_path / "runs.txt"
+    root.write_text("no directory")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "ciuic", *command, "--root", root],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert (
+        done.stderr
+        == f"{root} is no directory; --root (else CIUIC_ROOT, else ./runs) is the directory of the runs\n"
+    )
+
+
+def test_a_completed_run_says_that_nothing_of_it_changes(place) -> None:
+    run = bare_run(place.root, "good-1")
+    wrong = place.ciuic("set", run.run_id, "foo=1")
+    assert wrong.returncode == 1
+    assert "foo: unknown key" in wrong.stderr
+    assert "--set foo" not in wrong.stderr
+    journal = Journal(run.journal, clock=time.time, epoch=0)
+    journal.append(ev.StateChanged(state="completed", reason="x"))
+    journal.close()
+    done = place.ciuic("set", run.run_id, "lr_factor=0.5")
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        (
+            "set: the run is completed, and nothing of it changes any more; "
+            "a new one takes other settings: ciuic submit CONFIG --set SECTION.KEY=VALUE"
+        )
+    ]
+
+
 def test_one_run_that_cannot_be_read_does_not_hide_the_others(place) -> None:
     good, broken = bare_run(place.root, "good-1"), bare_run(place.root, "broken-1")
     broken.config.write_text("[run")

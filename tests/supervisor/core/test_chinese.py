@@ -57,5 +57,7 @@ def test_reasons_with_other_peoples_words_keep_them() -> None:
         "作业被抢占（队列状态 ended-preempted (by job 7)）"
     )
     assert chinese("sbatch: error: Invalid partition", {}) == "sbatch: error: Invalid partition"
+    held = "job 7 held in the queue and will not start by itself (PENDING: PartitionNodeLimit)"
+    assert chinese(held, {}) == "作业 7 被挂起，不会自己开始（PENDING: PartitionNodeLimit）"
     assert chinese("attempt 2 is not submitted yet", {}) == "第 2 次提交尚未完成"
     assert chinese("resumed by li; nobody knows", {}) == "li 要求继续；nobody knows"

@@ -607,6 +607,15 @@ def test_a_held_job_is_told_once() -> None:
     assert act(fold_of(events(*BEGUN[:3], tell.alert)), held) == ()
 
 
+def test_of_a_job_that_asks_for_too_much_nobody_is_asked_to_release_it() -> None:
+    (tell,) = act(
+        fold_of(events(*BEGUN[:3])),
+        seen(nodes=(), members=(), job=JobLook(state=JobState.HELD, reason="PENDING: PartitionNodeLimit")),
+    )
+    assert "never starts. Cancel it, or ask for fewer nodes" in tell.alert.text["en"]
+    assert "请取消，或减少节点" in tell.alert.text["zh"]
+
+
 def test_duplicates_are_folded_by_cause_until_recovery() -> None:
     first = only(failed(failure()), do.Tell).alert
     past = history(
