@@ -8,6 +8,7 @@ from typing import NoReturn
 import typer
 
 from contract.layout import RUN_ID, Root, RunDir
+from supervisor.words import spoken
 
 
 class NoSuchRunError(LookupError):
@@ -55,12 +56,21 @@ def find_run(root: Root, name: str) -> RunDir:
         return known[begun[0]]
     if not known:
         raise NoSuchRunError(
-            f"no run {name}: there are no runs under {root.path} (--root or CIUIC_ROOT says where)"
+            f"没有任务 {name}：{root.path} 下没有任何任务（用 --root 或 CIUIC_ROOT 指定目录）"
+            if spoken() == "zh"
+            else f"no run {name}: there are no runs under {root.path} (--root or CIUIC_ROOT says where)"
         )
     if begun:
-        raise NoSuchRunError(f"{name} may be any of: {', '.join(sorted(begun))}")
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or sorted(known)[-3:]
-    raise NoSuchRunError(f"no run {name} under {root.path}; nearest: {', '.join(close)}")
+        which = ", ".join(sorted(begun))
+        raise NoSuchRunError(
+            f"{name} 可能是其中任何一个：{which}" if spoken() == "zh" else f"{name} may be any of: {which}"
+        )
+    close = ", ".join(difflib.get_close_matches(name, known, n=3, cutoff=0.4) or sorted(known)[-3:])
+    raise NoSuchRunError(
+        f"{root.path} 下没有任务 {name}；相近的：{close}"
+        if spoken() == "zh"
+        else f"no run {name} under {root.path}; nearest: {close}"
+    )
 
 
 def runs_under(root: Root) -> list[RunDir]:

@@ -4,13 +4,14 @@ import errno
 import re
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from contract.states import ExitCode
+from supervisor.options import Lang
+from supervisor.words import language
 
 if TYPE_CHECKING:
     from contract.layout import RunDir
@@ -25,9 +26,9 @@ WAIT_S = 600.0
 DUMP_WAIT_S = 60.0
 
 
-def pause(run: Name, root: Where = None, wait: Patience = WAIT_S) -> None:
+def pause(run: Name, root: Where = None, wait: Patience = WAIT_S, lang: Lang = "") -> None:
     """Save, give the nodes back, and keep quiet until `resume`."""
-    _ask(run, "pause", root, wait)
+    _ask(run, "pause", root, wait, language(lang))
 
 
 def resume(
@@ -38,19 +39,20 @@ def resume(
         list[str] | None,
         typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one setting; may be repeated."),
     ] = None,
+    lang: Lang = "",
 ) -> None:
     """Go on with a paused, failed or cancelled run, on other nodes or with other settings if --set says so."""
-    _ask(run, "resume", root, wait, overrides or ())
+    _ask(run, "resume", root, wait, language(lang), overrides or ())
 
 
-def cancel(run: Name, root: Where = None, wait: Patience = WAIT_S) -> None:
+def cancel(run: Name, root: Where = None, wait: Patience = WAIT_S, lang: Lang = "") -> None:
     """End the run. Its checkpoints stay; only `resume` brings it back."""
-    _ask(run, "cancel", root, wait)
+    _ask(run, "cancel", root, wait, language(lang))
 
 
-def dump(run: Name, root: Where = None, wait: Patience = DUMP_WAIT_S) -> None:
+def dump(run: Name, root: Where = None, wait: Patience = DUMP_WAIT_S, lang: Lang = "") -> None:
     """Keep where every rank stands: stacks, flight recorders, GPU health. Training goes on."""
-    _ask(run, "dump", root, wait)
+    _ask(run, "dump", root, wait, language(lang))
 
 
 def set_hot(
@@ -65,14 +67,15 @@ def set_hot(
     ],
     root: Where = None,
     wait: Patience = DUMP_WAIT_S,
+    lang: Lang = "",
 ) -> None:
     """Change a setting while the run trains: all ranks take it over before the same step. It holds over restarts."""
-    _ask(run, "set", root, wait, settings)
+    _ask(run, "set", root, wait, language(lang), settings)
 
 
-def ack(run: Name, root: Where = None, wait: Patience = WAIT_S) -> None:
+def ack(run: Name, root: Where = None, wait: Patience = WAIT_S, lang: Lang = "") -> None:
     """Say that you know of the current incident: it is not told again until it is over."""
-    _ask(run, "ack", root, wait)
+    _ask(run, "ack", root, wait, language(lang))
 
 
 def silence(
@@ -82,11 +85,12 @@ def silence(
     ],
     root: Where = None,
     wait: Patience = WAIT_S,
+    lang: Lang = "",
 ) -> None:
     """Hear nothing of this run for so long; what happens meanwhile is told afterwards in one message."""
     seconds = _seconds(how_long)
     until = time.time() + seconds if seconds else 0.0
-    _ask(run, "silence", root, wait, until=until)
+    _ask(run, "silence", root, wait, language(lang), until=until)
 
 
 def _seconds(text: str) -> float:
@@ -107,19 +111,30 @@ def _seconds(text: str) -> float:
 
 
 def _ask(
-    name: str, kind: str, root: Path | None, wait_s: float, settings: Sequence[str] = (), **args: float
+    name: str,
+    kind: str,
+    root: Path | None,
+    wait_s: float,
+    lang: str,
+    settings: Sequence[str] = (),
+    *,
+    until: float | None = None,
 ) -> None:
     from contract.config import ConfigError, read_resolved
     from contract.config.amend import amended
     from contract.hot import checked
     from contract.requests import RequestKind
     from supervisor.choose import NoSuchRunError, find_run, root_of
+    from supervisor.core.reasons import chinese
     from supervisor.operate import ask
 
     place = root_of(root)
     try:
         found = find_run(place, name)
-        say = partial(typer.echo, err=True)
+
+        def say(text: str) -> None:
+            typer.echo(chinese(text, {}) if lang == "zh" else text, err=True)
+
         if settings and kind == "set":  # a typing error is told here and now
             _not_completed(found)
             checked(settings, read_resolved(found.config))
@@ -127,7 +142,10 @@ def _ask(
             _, changes = amended(read_resolved(found.config), settings, source=found.run_id)
             for item in changes:
                 say(f"{found.run_id}: {item}")
-        asked = {**args, **({"set": list(settings)} if settings else {})}
+        asked = {
+            **({} if until is None else {"until": until}),
+            **({"set": list(settings)} if settings else {}),
+        }
         outcome = ask(place, found, RequestKind(kind), wait_s=wait_s, say=say, args=asked)
     except ConfigError as error:
         typer.echo(f"{kind}: {error}", err=True)
@@ -135,7 +153,7 @@ def _ask(
     except (NoSuchRunError, OSError, ValueError) as error:
         typer.echo(f"{kind}: {explained(error, place.path)}", err=True)
         raise typer.Exit(1) from None
-    typer.echo(f"{found.run_id}: {outcome.text}")
+    typer.echo(f"{found.run_id}{'：' if lang == 'zh' else ': '}{outcome.told(lang)}")
     if not outcome.ok:
         raise typer.Exit(1)
 

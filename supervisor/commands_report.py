@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from supervisor.options import Lang
+
 
 def report(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Run id, or the beginning of one.")],
@@ -18,7 +20,7 @@ def report(
         Path | None, typer.Option("--root", help="Directory of the runs; else CIUIC_ROOT, else ./runs.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Its facts for programs, on stdout.")] = False,
-    lang: Annotated[str, typer.Option("--lang", help="zh or en; else CIUIC_LANG, else the locale's.")] = "",
+    lang: Lang = "",
 ) -> None:
     """Write one HTML file that needs no network: the run's life, curves, faults, and where its time went."""
     from supervisor.choose import NoSuchRunError, find_run, root_of

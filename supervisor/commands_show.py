@@ -51,9 +51,9 @@ def status(
             _out(_facts_of(reading))
         else:
             age = _unwatched_s(root, reading, now)
-            show_run(_facts_of(reading), _trend(root, run), language(lang), age)
+            show_run(_facts_of(reading, language(lang)), _trend(root, run), language(lang), age)
         return
-    rows, place, holder = _all_facts(root)
+    rows, place, holder = _all_facts(root, lang="en" if as_json else language(lang))
     if as_json:
         _out({"version": 1, "runs": rows})
         return
@@ -104,19 +104,22 @@ def _for_people(reading: Any) -> str:
 def _now(reading: Any, lang: str) -> str:
     """What it means now, in the reader's language."""
     from supervisor.core.failure_words import sentence
+    from supervisor.core.phrases import STATES, VERDICTS, word
     from supervisor.core.reasons import chinese, failures_of
     from supervisor.record import judgement
-    from supervisor.words import state_label
 
     history, verdict = reading.history, reading.verdict
     final = history.state.final
     if lang != "zh":
-        return f"{history.state}: {history.reason}" if final else f"{verdict.kind}: {verdict.reason}"
+        said = (history.state.value, history.reason) if final else (verdict.kind.value, verdict.reason)
+        return ": ".join(part for part in said if part)
     if final:
-        return f"{state_label(history.state, lang)}：{chinese(history.reason, failures_of(history))}"
-    if verdict.failed:
-        return f"{verdict.kind}：{sentence(judgement(reading.observation, verdict), lang)}"
-    return f"{verdict.kind}：{chinese(verdict.reason, failures_of(history))}"
+        said = (word(STATES, history.state, lang), chinese(history.reason, failures_of(history)))
+    elif verdict.failed or verdict.told:
+        said = (word(VERDICTS, verdict.kind, lang), sentence(judgement(reading.observation, verdict), lang))
+    else:
+        said = (word(VERDICTS, verdict.kind, lang), chinese(verdict.reason, failures_of(history)))
+    return "：".join(part for part in said if part)
 
 
 def _coming(actions: Any, lang: str, history: Any) -> list[str]:
@@ -277,8 +280,10 @@ def _watch(root: Path | None, name: str, lang: str) -> None:
         if name:
             now = time.time()
             reading = _read(root, name, now, seen)
-            return run_view(_facts_of(reading), _trend(root, name), lang, _unwatched_s(root, reading, now))
-        return runs_view(*_all_facts(root, seen), lang)
+            return run_view(
+                _facts_of(reading, lang), _trend(root, name), lang, _unwatched_s(root, reading, now)
+            )
+        return runs_view(*_all_facts(root, seen, lang), lang)
 
     try:
         with Live(look(), console=console_for_live(), auto_refresh=False, screen=False) as live:
@@ -294,20 +299,48 @@ def _trend(root: Path | None, name: str) -> Any:
     return read_trend(_find(root, name))
 
 
-def _facts_of(reading: Any) -> dict[str, Any]:
+def _facts_of(reading: Any, lang: str = "en") -> dict[str, Any]:
+    """The facts for programs; for a Chinese reader with our reasons in Chinese."""
     from supervisor.core.status import status as facts_of
 
     now = time.time()
     facts = facts_of(reading.history, reading.observation, reading.verdict, now)
+    if lang == "zh":
+        facts = _in_chinese(facts, reading)
     return {
         **facts,
-        "alerts": {**facts["alerts"], "problem": reading.alert_problem},
+        "alerts": {**facts["alerts"], "problem": _said(reading.alert_problem, lang)},
         "observe_only": reading.config.supervisor.observe_only,
     }
 
 
+def _said(reason: str, lang: str) -> str:
+    from supervisor.core.reasons import chinese
+
+    return chinese(reason, {}) if lang == "zh" else reason
+
+
+def _in_chinese(facts: dict[str, Any], reading: Any) -> dict[str, Any]:
+    from supervisor.core.failure_words import sentence
+    from supervisor.core.reasons import chinese, failures_of
+    from supervisor.record import judgement
+
+    failures = dict(failures_of(reading.history))
+    if reading.verdict.failed or reading.verdict.told:
+        failures[reading.verdict.reason] = sentence(judgement(reading.observation, reading.verdict), "zh")
+
+    def said(item: dict[str, Any]) -> dict[str, Any]:
+        return {**item, "reason": chinese(item["reason"], failures) if item["reason"] else item["reason"]}
+
+    attempts = [
+        {**attempt, "generations": [said(one) for one in attempt["generations"]]}
+        for attempt in facts["attempts"]
+    ]
+    return {**said(facts), "attempts": attempts}
+
+
 def _all_facts(
-    root: Path | None, watched: dict[str, Any] | None = None
+    root: Path | None, watched: dict[str, Any] | None = None, lang: str = "en"
 ) -> tuple[list[dict[str, Any]], Any, Any]:
     """One row a run; a run that cannot be read has a row that says so."""
     from supervisor.adapters.leadership import current_holder
@@ -317,7 +350,7 @@ def _all_facts(
     rows = []
     for run in runs_under(place):
         try:
-            facts = _facts_of(_read_of(run, time.time(), watched))
+            facts = _facts_of(_read_of(run, time.time(), watched), lang)
             rows.append(
                 {key: value for key, value in facts.items() if key not in {"version", "attempts", "ranks"}}
             )

@@ -4,10 +4,10 @@ import getpass
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from contract.events import Event, RequestDone
+from contract.events import Event, EvidenceKept, ProfileKept, RequestDone
 from contract.files import FileLock, lock_is_held
 from contract.history import History, fold
 from contract.journal import JournalReader
@@ -18,6 +18,7 @@ from supervisor.adapters.post import TIMEOUT_S
 from supervisor.adapters.requests import answer
 from supervisor.book import Book
 from supervisor.core.heard import heard
+from supervisor.core.reasons import chinese
 from supervisor.daemon import make_world
 from supervisor.tick import Supervision
 
@@ -26,8 +27,19 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
+    """`digests`: language → what the text says of what was kept, for those who read another language."""
+
     ok: bool
     text: str
+    digests: Mapping[str, str] = field(default_factory=dict)
+
+    def told(self, language: str) -> str:
+        """The outcome in the reader's language; paths and what others said stay."""
+        if language != "zh":
+            return self.text
+        english = self.digests.get("en", "")
+        text = self.text.replace(english, self.digests.get("zh", "")) if english else self.text
+        return "\n".join(chinese(line, {}) for line in text.splitlines())
 
 
 def ask(
@@ -51,7 +63,7 @@ def ask(
     deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline:
         if (done := watch.look()) is not None:
-            return Outcome(ok=done.ok, text=done.outcome)
+            return watch.outcome(done)
         if not lock_is_held(root.supervisor(owner).lock):
             leadership = _lead(root, kind, say)
             if leadership is not None and kind.only_told:
@@ -103,7 +115,7 @@ def _ourselves(
             supervision.tick()
             done = watch.look()
             if done is not None and (watch.at_rest or not done.ok):
-                return Outcome(ok=done.ok, text=done.outcome)
+                return watch.outcome(done)
             time.sleep(max(_POLL_S, min(1.0, supervision.due_at - time.monotonic())))
         return Outcome(ok=False, text=f"still pending when the time was up. {watch.where}")
     finally:
@@ -120,14 +132,24 @@ class _Watch:
         self._id = request_id
         self._done: RequestDone | None = None
         self._history = History()
+        self._digests: Mapping[str, str] = {}
 
     def look(self) -> RequestDone | None:
         events: list[Event] = self._reader.new()
         self._history = fold(events, self._history)
         for event in events:
-            if isinstance(event.body, RequestDone) and event.body.id == self._id:
-                self._done = event.body
+            match event.body:
+                case RequestDone() if event.body.id == self._id:
+                    self._done = event.body
+                case EvidenceKept() | ProfileKept() if event.body.order == self._id:
+                    self._digests = event.body.digest
+                case _:
+                    pass
         return self._done
+
+    def outcome(self, done: RequestDone) -> Outcome:
+        """The answer, with the digest that was made for it."""
+        return Outcome(ok=done.ok, text=done.outcome, digests=self._digests)
 
     @property
     def at_rest(self) -> bool:

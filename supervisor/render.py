@@ -4,7 +4,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,7 @@ def _runs(rows: Sequence[Facts], root: Path, lang: str) -> list[Part]:
 
 def _watcher(root: Path, holder: Holder | None, lang: str) -> str:
     if holder:
-        return text("watching", lang, who=holder)
+        return text("watching", lang, pid=holder.pid, host=holder.host, since=_moment(holder.since))
     return text("unwatched", lang, place=root, ciuic=command_name(), quoted=shlex.quote(str(root)))
 
 
@@ -80,7 +80,7 @@ def _run(facts: Facts, trend: Trend | None, lang: str, unwatched_s: float | None
         Text(f"{facts['run']}  ")
         + Text(state_label(facts["state"], lang), style=state_style(facts["state"])),
         *_stale(unwatched_s, lang),
-        Text(f"{text('reason', lang)}: {facts['reason']}"),
+        Text(f"{text('reason', lang)}{': ' if lang == 'en' else '：'}{facts['reason']}"),
         Text(f"{text('step', lang)}: {_step(facts)}   {text('checkpoint', lang)}: {_checkpoint(facts)}"),
     ]
     if facts["save_problem"]:
@@ -238,7 +238,7 @@ def _alert_notes(alerts: Facts, lang: str) -> list[str]:
 
 
 def _moment(at: float) -> str:
-    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def _attempt_cells(item: Facts) -> list[Text]:

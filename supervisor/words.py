@@ -4,10 +4,12 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from types import MappingProxyType
 
 LANGUAGES = ("en", "zh")
+_CHOSEN: ContextVar[str] = ContextVar("language", default="")
 
 # Run state → (English, Chinese, glyph, style). The style says what the reader should do, not which state it is.
 STATES: Mapping[str, tuple[str, str, str, str]] = MappingProxyType(
@@ -64,7 +66,10 @@ TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "copy-behind": ("something newer waits since {age}", "有更新的检查点已等待 {age}"),
         "unreadable": ("{where} cannot be read: {why}", "无法读取 {where}：{why}"),
         "none": ("No runs under {place}.", "{place} 下没有任务。"),
-        "watching": ("Supervisor: {who}", "看护进程：{who}"),
+        "watching": (
+            "Supervisor: pid {pid} on {host} since {since}",
+            "看护进程：{host} 上的 pid {pid}，始于 {since}",
+        ),
         "unwatched": (
             "No supervisor is running for {place}; start one with: {ciuic} supervise --root {quoted}",
             "{place} 没有看护进程在运行；启动：{ciuic} supervise --root {quoted}",
@@ -135,6 +140,16 @@ def language(option: str = "", environment: Mapping[str, str] = os.environ) -> s
     for name in ("CIUIC_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
         option = option or environment.get(name, "")
     return "zh" if option.lower().startswith("zh") else "en"
+
+
+def spoken() -> str:
+    """The language of the command that runs here: its --lang, else as the environment says."""
+    return language(_CHOSEN.get())
+
+
+def speak(option: str) -> None:
+    """What --lang of the command that runs here says; "" leaves it to the environment."""
+    _CHOSEN.set(option)
 
 
 def command_name() -> str:

@@ -45,7 +45,7 @@ class Holder:
     command: str = ""
 
     def __str__(self) -> str:
-        since = datetime.fromtimestamp(self.since, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        since = datetime.fromtimestamp(self.since, tz=UTC).strftime("%Y-%m-%d %H:%M:%SZ")
         who = f"`ciuic {self.command}`, " if self.command else ""
         return f"{who}pid {self.pid} on {self.host} since {since}"
 

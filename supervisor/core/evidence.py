@@ -1,6 +1,6 @@
 """What the evidence of all nodes says, in two lines for people. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,16 +36,39 @@ def accused(found: Sequence[NodeEvidence]) -> Accused:
     """What no step and no phase of the pages tells: who left a collective out, or that all are stuck in the same."""
     workers = {worker.rank: worker for node in found for worker in node.workers if worker.os_state}
     told = next(iter(findings(workers.values())), None)
+    stopped = _stopped(workers.values())
+    if stopped and (told is None or told.fault is Fault.STUCK):
+        return Accused(ranks=stopped, phase=_phase([workers[rank] for rank in stopped]))
     if told is None:
         stuck = bool(workers) and all(group.waits for group in groups(workers.values()))
         return Accused(phase=COLLECTIVE if stuck else "")
     if told.fault is Fault.STUCK:
         return Accused(phase=COLLECTIVE)
     there = [workers[rank] for rank in told.ranks if rank in workers]
-    if told.fault is Fault.MISMATCH or (there and all(map(_waits, there))):
+    if told.fault is Fault.MISMATCH:
         return Accused(ranks=told.ranks, phase=COLLECTIVE)
-    phases = {worker.phase for worker in there}
-    return Accused(ranks=told.ranks, phase=phases.pop() if len(phases) == 1 else "")
+    return Accused(ranks=told.ranks, phase=_phase(there))
+
+
+def _phase(workers: Sequence[WorkerEvidence]) -> str:
+    """`collective` when all of these are in one, else the phase that their pages agree on, else ""."""
+    if workers and all(map(_waits, workers)):
+        return COLLECTIVE
+    phases = {worker.phase for worker in workers}
+    return phases.pop() if len(phases) == 1 else ""
+
+
+def _stopped(workers: Iterable[WorkerEvidence]) -> tuple[int, ...]:
+    """Ranks that a signal has stopped: whoever is in a collective with them waits for them, and for no network."""
+    return tuple(sorted(rank for group in groups(workers) if group.stopped for rank in group.ranks))
+
+
+def _elsewhere(workers: Iterable[WorkerEvidence]) -> tuple[int, ...]:
+    """Ranks whose stacks are outside the collective in which others' are."""
+    found = groups(workers)
+    if not any(group.waits for group in found):
+        return ()
+    return tuple(sorted(rank for group in found if group.known and not group.waits for rank in group.ranks))
 
 
 def _waits(worker: WorkerEvidence) -> bool:
@@ -106,7 +129,8 @@ def _group(group: Group, language: str) -> str:
 
 
 def _second(found: Sequence[NodeEvidence], language: str) -> str:
-    parts = [_finding(item, language) for item in findings(w for node in found for w in node.workers)[:1]]
+    workers = [worker for node in found for worker in node.workers if worker.os_state]
+    parts = [_finding(item, workers, language) for item in findings(workers)[:1]]
     if not parts:
         parts = [_no_flight(found, language)]
     for node in found:
@@ -116,7 +140,9 @@ def _second(found: Sequence[NodeEvidence], language: str) -> str:
     return ("；" if language == "zh" else "; ").join(part for part in parts if part)
 
 
-def _finding(item: Finding, language: str) -> str:
+def _finding(item: Finding, workers: Sequence[WorkerEvidence], language: str) -> str:
+    if item.fault is Fault.STUCK:
+        return _stuck(item, workers, language)
     call, who, others = (
         f"{item.call} #{item.seq} ({item.group})",
         some_ranks(item.ranks),
@@ -126,15 +152,45 @@ def _finding(item: Finding, language: str) -> str:
         Fault.ABSENT: f"{call}：{others} 已进入，{who} 没有",
         Fault.MISMATCH: f"集合通信不一致：{some_ranks(tuple(set(item.ranks) - set(item.others)))} 调用 "
         f"{item.instead}，{others} 调用 {call}",
-        Fault.STUCK: f"所有 rank 都在 {call} 中：可能是网络或设备",
     }
     en = {
         Fault.ABSENT: f"{call}: entered by {others}, not by {who}",
         Fault.MISMATCH: f"the ranks disagree: {some_ranks(tuple(set(item.ranks) - set(item.others)))} called "
         f"{item.instead}, {others} {call}",
-        Fault.STUCK: f"all ranks are in {call}: the network or a device",
     }
     return (zh if language == "zh" else en)[item.fault]
+
+
+def _stuck(item: Finding, workers: Sequence[WorkerEvidence], language: str) -> str:
+    """All that entered are still in it: because one is stopped, or stands elsewhere, before a network is suspected."""
+    call, zh = f"{item.call} #{item.seq} ({item.group})", language == "zh"
+    stopped, elsewhere = _stopped(workers), _elsewhere(workers)
+    if stopped:
+        who, waiting = some_ranks(stopped), tuple(rank for rank in item.ranks if rank not in stopped)
+        others = some_ranks(waiting) if waiting else "其他 rank" if zh else "the others"
+        if zh:
+            return f"{call}：{others} 在等被信号暂停的 {who}"
+        return f"{call}: {others} {'waits' if len(waiting) == 1 else 'wait'} for {who}, stopped by a signal"
+    if elsewhere:
+        who = some_ranks(elsewhere)
+        return (
+            f"所有 rank 都已进入 {call}，但 {who} 停在别处：先看那里"
+            if zh
+            else f"all ranks have entered {call}, but {who} stands elsewhere: look there first"
+        )
+    silent = tuple(sorted({worker.rank for worker in workers} - set(item.ranks)))
+    if silent:
+        who, without = some_ranks(item.ranks), some_ranks(silent)
+        return (
+            f"{who} 都在 {call} 中；{without} 没有飞行记录"
+            if zh
+            else f"{who} in {call}; {without} without a flight recorder"
+        )
+    return (
+        f"所有 rank 都在 {call} 中：可能是网络或设备"
+        if zh
+        else f"all ranks are in {call}: the network or a device"
+    )
 
 
 def _no_flight(found: Sequence[NodeEvidence], language: str) -> str:

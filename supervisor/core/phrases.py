@@ -179,6 +179,62 @@ STATES: Words = MappingProxyType(
     }
 )
 
+VERDICTS: Words = MappingProxyType(
+    {
+        "healthy": ("正常", "healthy"),
+        "pending": ("排队中", "pending"),
+        "starting": ("启动中", "starting"),
+        "hung": ("卡住", "hung"),
+        "crashed": ("崩溃", "crashed"),
+        "node-lost": ("节点失联", "node-lost"),
+        "saved": ("已保存", "saved"),
+        "ended": ("作业结束", "ended"),
+        "refused": ("拒绝训练", "refused"),
+        "slow": ("变慢", "slow"),
+        "too-slow": ("过慢", "too-slow"),
+        "diverging": ("数值异常", "diverging"),
+        "diverged": ("数值发散", "diverged"),
+        "completed": ("已完成", "completed"),
+        "cancelled": ("已取消", "cancelled"),
+        "unknown": ("无法观测", "unknown"),
+    }
+)
+
+JOB_STATES: Words = MappingProxyType(
+    {
+        "pending": ("排队中", "pending"),
+        "running": ("运行中", "running"),
+        "ending": ("正在结束", "ending"),
+        "held": ("被挂起", "held"),
+        "ended-ok": ("正常结束", "ended-ok"),
+        "ended-failed": ("失败", "ended-failed"),
+        "ended-limit": ("到达时限", "ended-limit"),
+        "ended-preempted": ("被抢占", "ended-preempted"),
+        "ended-node": ("节点故障", "ended-node"),
+        "ended-cancelled": ("已取消", "ended-cancelled"),
+        "gone": ("队列中已没有", "gone"),
+        "unknown": ("不明", "unknown"),
+    }
+)
+
+SEVERITIES: Words = MappingProxyType(
+    {"info": ("提示", "info"), "warning": ("警告", "warning"), "critical": ("严重", "critical")}
+)
+
+REQUESTS: Words = MappingProxyType(
+    {
+        "pause": ("暂停", "pause"),
+        "resume": ("继续", "resume"),
+        "cancel": ("取消", "cancel"),
+        "dump": ("保存现场", "dump"),
+        "set": ("修改设置", "set"),
+        "profile": ("性能分析", "profile"),
+        "ack": ("确认", "ack"),
+        "silence": ("静默", "silence"),
+        "unknown": ("（无法理解）", "unknown"),
+    }
+)
+
 
 def word(words: Words, key: str, language: str) -> str:
     """The word in this language; the key itself where there is none."""

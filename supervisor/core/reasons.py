@@ -11,11 +11,17 @@ from types import MappingProxyType
 from contract.events import Body, Judged
 from contract.history import History
 from supervisor.core import failure_words
-from supervisor.core.phrases import CAUSES, STATES, word
+from supervisor.core.phrases import CAUSES, REQUESTS, SEVERITIES, STATES, word
 
 # Groups named `what` hold a reason, `state` a run's state, `causes` classes of failures; all others stay.
 _RULES: tuple[tuple[str, str], ...] = (
     (r"the first attempt", "首次提交"),
+    (r"submitted", "由提交命令"),
+    (r"alerts are not configured \(set (?P<key>\S+)\)", "没有配置告警接收方（请设置 {key}）"),
+    (r"alerts are not configured(?:: (?P<why>.+))?", "没有配置告警接收方：{why}"),
+    (r"no receiver in \[alerts\]", "[alerts] 中没有接收方"),
+    (r"no receiver (?P<name>\S+)", "没有接收方 {name}"),
+    (r"no receiver is configured for (?P<severity>\S+) messages", "没有配置接收{severity}消息的接收方"),
     (r"the last attempt is over", "上一次作业已结束"),
     (r"resumed by (?P<who>[^;]+)", "{who} 要求继续"),
     (r"cancelled by (?P<who>[^;]+)", "被 {who} 取消"),
@@ -68,8 +74,8 @@ _RULES: tuple[tuple[str, str], ...] = (
         "rank {rank}（节点 {node}）已退出，正在查明原因",
     ),
     (
-        r"the job was cancelled, and not by the supervisor(?:: (?P<what>.+))?",
-        "作业被取消，不是看护进程所为（{what}）",
+        r"the job was cancelled, and not by the supervisor(?:: (?P<what>.+)| \((?P<why>.+)\))?",
+        "作业被取消，不是看护进程所为（{what}{why}）",
     ),
     (
         r"the job ended well at the target step (?P<step>\d+): (?P<what>.+)",
@@ -90,6 +96,16 @@ _RULES: tuple[tuple[str, str], ...] = (
     (r"the queue does not say", "队列没有说明"),
     (r"the queue is asked first", "先询问队列"),
     (r"whether the job (?:exists|is over) is not known", "作业是否存在尚不清楚"),
+    (r"no process of it is left", "它的进程已全部结束"),
+    (r"no process of it is on this machine", "本机上没有它的进程"),
+    (r"the machine has booted since", "机器已重新启动"),
+    (r"(?:it was )?never handed in", "从未提交"),
+    (r"runs on (?P<host>\S+), not here", "在 {host} 上运行，不在本机"),
+    (r"the controller is about to end", "控制进程正要结束"),
+    (r"the agents are starting", "节点代理正在启动"),
+    (r"(?P<tool>squeue|scontrol|Slurm) gave no answer", "{tool} 没有应答"),
+    (r"no job with the attempt's tag", "没有带此标记的作业"),
+    (r"Slurm has forgotten the job", "Slurm 已不再记得这个作业"),
     (r"never submitted", "从未提交"),
     (r"the workers save and the agents leave", "worker 正在保存，节点代理随后离开"),
     (r"the agents leave by themselves", "节点代理会自行离开"),
@@ -108,7 +124,7 @@ _RULES: tuple[tuple[str, str], ...] = (
     (r"the run is (?P<state>\w+)", "任务{state}"),
     (r"the run goes on(?: with a new attempt)?", "任务继续"),
     (r"only paused, failed or cancelled runs are resumed", "只有已暂停、已失败或已取消的任务可以继续"),
-    (r"the run is (?P<state>\w+): there is nothing to (?P<verb>\w+)", "任务{state}，无法执行 {verb}"),
+    (r"the run is (?P<state>\w+): there is nothing to (?P<verb>\w+)", "任务{state}，无法{verb}"),
     (
         r"the run is (?P<state>\w+): say it with the resume, (?P<command>.+)",
         "任务{state}，请在恢复时设置：{command}",
@@ -128,6 +144,21 @@ _RULES: tuple[tuple[str, str], ...] = (
     (r"the run is slow: (?P<what>.+)", "任务变慢：{what}"),
     (r"a checkpoint after the next step", "下一步之后保存检查点"),
     (r"no worker trains now: there is nothing to save", "当前没有 worker 在训练，没有可保存的内容"),
+    (r"no agent could keep any evidence", "没有节点代理能保存现场"),
+    (r"no worker runs now: there is nothing to look at", "当前没有 worker 在运行，没有可看的内容"),
+    (r"without (?P<nodes>\S+(?:, \S+)*)", "缺少 {nodes}"),
+    (r"this request does not say until when", "请求没有说明到什么时候"),
+    (
+        r"not answered within (?P<s>\d+) s; request (?P<id>\S+) stays open\. (?P<what>.+)",
+        "{s} 秒内没有答复；请求 {id} 仍有效。{what}",
+    ),
+    (r"still pending when the time was up\. (?P<what>.+)", "时间已到，仍未完成。{what}"),
+    (r"The run is (?P<state>\w+): (?P<what>.*)", "任务{state}：{what}"),
+    (r"no supervisor is running; doing it from here", "没有看护进程在运行，由本命令直接执行"),
+    (
+        r"(?P<run>\S+) belongs to uid (?P<uid>\d+), not to you; only its owner can (?P<verb>\w+) it",
+        "{run} 属于 uid {uid}，不属于你；只有所有者能对它执行“{verb}”",
+    ),
     (r"this request is not understood", "无法理解这个请求"),
     (r"this run is only observed \(observe_only\)", "此任务只观察（observe_only）"),
     (r"there is no open incident to acknowledge", "当前没有待确认的故障"),
@@ -215,6 +246,10 @@ def _part(name: str, value: str, failures: Mapping[str, str]) -> str:
             return chinese(value, failures)
         case "state":
             return word(STATES, value, "zh")
+        case "severity":
+            return word(SEVERITIES, value, "zh")
+        case "verb":
+            return word(REQUESTS, value, "zh")
         case "causes":
             return "、".join(word(CAUSES, item.strip(), "zh") for item in value.split(","))
         case _:

@@ -1,7 +1,7 @@
 """The story of a run for people: one sentence an event, with its time and its reason."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
@@ -10,7 +10,7 @@ from contract import events as ev
 from contract.hot import told
 from supervisor.core import failure_words
 from supervisor.core.evidence import suspicion
-from supervisor.core.phrases import CAUSES, STATES, word
+from supervisor.core.phrases import CAUSES, JOB_STATES, REQUESTS, SEVERITIES, STATES, VERDICTS, word
 from supervisor.core.reasons import chinese, failures_in_chinese
 from supervisor.core.text import one_line
 
@@ -25,11 +25,14 @@ def story(events: Iterable[ev.Event], language: str = "en") -> list[str]:
     epoch = 0
     events = tuple(events)
     failures = failures_in_chinese(event.body for event in events) if language == "zh" else {}
+    fates = _fates(event.body for event in events)
     for event in events:
         if event.epoch < epoch:
             continue  # written by a supervisor that was overtaken: it does not count
         epoch = event.epoch
-        tell = _TELLERS.get(type(event.body))
+        if isinstance(event.body, ev.AlertFailed) and event.body.id in fates.refused:
+            continue  # said where it was queued
+        tell = fates.told if isinstance(event.body, ev.AlertQueued) else _TELLERS.get(type(event.body))
         if tell is not None:
             at = datetime.fromtimestamp(event.time, UTC).strftime("%Y-%m-%d %H:%M:%S")
             body = _on_one_line(event.body)
@@ -57,8 +60,14 @@ def _say(language: str, zh: str, en: str) -> str:
 
 
 def _created(body: ev.RunCreated, language: str) -> str:
-    steps = f"{body.target_steps} steps" if body.target_steps else f"{body.target_tokens} tokens"
-    return _say(language, f"创建任务 {body.run}，目标 {steps}", f"run {body.run} was created, target {steps}")
+    many, unit, zh = body.target_steps, "steps", "步"
+    if not many:
+        many, unit, zh = body.target_tokens, "tokens", "token"
+    return _say(
+        language,
+        f"创建任务 {body.run}，目标 {many} {zh}",
+        f"run {body.run} was created, target {many} {unit}",
+    )
 
 
 def _watched(body: ev.SupervisorStarted, language: str) -> str:
@@ -108,7 +117,7 @@ def _cancel(body: ev.CancelIntended, language: str) -> str:
 def _over(body: ev.AttemptEnded, language: str) -> str:
     return _say(
         language,
-        f"作业 {body.attempt} 已结束（{body.job_state}）：{body.reason}",
+        f"作业 {body.attempt} 已结束（{word(JOB_STATES, body.job_state, language)}）：{body.reason}",
         f"attempt {body.attempt} is over ({body.job_state}): {body.reason}",
     )
 
@@ -144,7 +153,7 @@ def _resumed(body: ev.GenerationResumed, language: str) -> str:
 def _judged(body: ev.Judged, language: str) -> str:
     return _say(
         language,
-        f"判定 {body.verdict}：{failure_words.sentence(body, 'zh')}",
+        f"判定{word(VERDICTS, body.verdict, language)}：{failure_words.sentence(body, 'zh')}",
         f"judged {body.verdict} ({body.cause}): {body.reason}",
     )
 
@@ -213,7 +222,11 @@ def _batch(body: ev.BatchChanged, language: str) -> str:
 
 def _state(body: ev.StateChanged, language: str) -> str:
     state = word(STATES, body.state, language)
-    return _say(language, f"状态：{state}；{body.reason}", f"state {state}: {body.reason}")
+    return _say(
+        language,
+        f"状态：{state}" + (f"；{body.reason}" if body.reason else ""),
+        f"state {state}: {body.reason}",
+    )
 
 
 def _bounds(body: ev.BoundsSet, language: str) -> str:
@@ -239,7 +252,9 @@ def _changed(body: ev.SettingsChanged, language: str) -> str:
 
 def _asked(body: ev.RequestTaken, language: str) -> str:
     return _say(
-        language, f"{body.by} 请求 {body.request}", f"{body.by or 'somebody'} asked to {body.request}"
+        language,
+        f"{body.by or '有人'}请求{word(REQUESTS, body.request, language)}",
+        f"{body.by or 'somebody'} asked to {body.request}",
     )
 
 
@@ -274,9 +289,44 @@ def _profile_kept(body: ev.ProfileKept, language: str) -> str:
     return "\n".join([head, *(f"    {line}" for line in body.digest.get(language, "").splitlines() if line)])
 
 
-def _told(body: ev.AlertQueued, language: str) -> str:
-    title = body.title.get(language) or body.key
-    return _say(language, f"通知（{body.severity}）：{title}", f"told ({body.severity}): {title}")
+@dataclass(frozen=True, kw_only=True)
+class _Fates:
+    """What became of the alerts. `left`: ids of those that were sent; `refused`: id → why it could never be."""
+
+    left: frozenset[str]
+    refused: Mapping[str, str]
+
+    def told(self, body: Any, language: str) -> str:  # an AlertQueued
+        """Whether people were told this, and if not, why."""
+        title, level = body.title.get(language) or body.key, word(SEVERITIES, body.severity, language)
+        if body.id in self.left:
+            return _say(language, f"通知（{level}）：{title}", f"told ({body.severity}): {title}")
+        if body.receivers and body.id not in self.refused:
+            return _say(language, f"待通知（{level}）：{title}", f"to be told ({body.severity}): {title}")
+        why = self.refused.get(body.id) or f"no receiver is configured for {body.severity} messages"
+        if language == "zh":
+            why = chinese(why, {})
+        return _say(
+            language,
+            f"未通知（{level}）：{title}；{why}",
+            f"not told ({body.severity}): {title}; {why}",
+        )
+
+
+def _fates(bodies: Iterable[ev.Body]) -> _Fates:
+    left: set[str] = set()
+    refused: dict[str, str] = {}
+    for body in bodies:
+        match body:
+            case ev.AlertTried() | ev.AlertDelivered():
+                left |= {body.id, *body.also}
+            case ev.AlertFailed(permanent=True):
+                refused |= dict.fromkeys((body.id, *body.also), one_line(body.reason, _SAID_BYTES))
+            case _:
+                pass
+    return _Fates(
+        left=frozenset(left), refused={name: why for name, why in refused.items() if name not in left}
+    )
 
 
 def _untold(body: ev.AlertFailed, language: str) -> str:
@@ -332,7 +382,6 @@ _TELLERS: Mapping[type[ev.Body], Teller] = MappingProxyType(
         ev.HotSet: _set,
         ev.ProfileAsked: _profile_asked,
         ev.ProfileKept: _profile_kept,
-        ev.AlertQueued: _told,
         ev.AlertFailed: _untold,
         ev.AlertsAcknowledged: _known,
         ev.AlertsSilenced: _quiet,

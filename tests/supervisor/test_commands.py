@@ -1,6 +1,7 @@
 """pause, resume, cancel, status and explain, with and without a supervisor."""
 
 import errno
+import re
 import subprocess
 import sys
 import time
@@ -128,6 +129,12 @@ def test_looking_changes_nothing(place) -> None:
     assert "attempts" not in rows[0]
     table = place.ciuic("status", "--lang", "zh").stdout
     assert "已完成" in table
+    assert "2 个 worker 都已完成，第 10 步" in table
+    _no_english(table, place.ciuic("status", run.run_id, "--lang", "zh").stdout)
+    chinese = place.ciuic("explain", run.run_id, "--lang", "zh").stdout
+    _no_english(chinese)
+    assert "目标 10 步" in chinese
+    assert "通知（提示）：" in chinese
     detail = place.ciuic("status", run.run_id[:12])
     assert "Finished" in detail.stdout
     story = place.ciuic("explain", run.run_id)
@@ -145,6 +152,12 @@ def test_looking_changes_nothing(place) -> None:
     assert sorted((path, path.stat().st_mtime_ns) for path in place.root.path.rglob("*")) == before
 
 
+def _no_english(*told: str) -> None:
+    """No sentence of ours in it: three words in a row are one."""
+    lines = [line for text in told for line in text.splitlines() if "--root" not in line]
+    assert [line for line in lines if re.search(r"[a-z]{2,} [a-z]{2,} [a-z]{2,}", line)] == []
+
+
 def test_an_unknown_run_names_the_nearest(place) -> None:
     bare_run(place.root, "tiny-1")
     bare_run(place.root, "tiny-2")
@@ -152,6 +165,8 @@ def test_an_unknown_run_names_the_nearest(place) -> None:
         done = place.ciuic(command, "tiny-3")
         assert done.returncode == 1
         assert "nearest: tiny-" in done.stderr
+    assert "下没有任务 tiny-3；相近的：tiny-" in place.ciuic("status", "tiny-3", "--lang", "zh").stderr
+    assert "下没有任务 tiny-3；相近的：tiny-" in place.ciuic("report", "tiny-3", CIUIC_LANG="zh").stderr
     done = place.ciuic("status", "tiny")
     assert done.returncode == 1
     assert "tiny-1, tiny-2" in done.stderr
@@ -294,6 +309,8 @@ def test_ack_without_an_incident_and_a_silence_of_no_length_are_refused(place) -
     run = bare_run(place.root)
     done = place.ciuic("ack", run.run_id)
     assert (done.returncode, "no open incident" in done.stdout) == (1, True)
+    done = place.ciuic("ack", run.run_id, "--lang", "zh")
+    assert (done.returncode, done.stdout) == (1, f"{run.run_id}：当前没有待确认的故障\n")
     done = place.ciuic("silence", run.run_id, "soon")
     assert (done.returncode, "30m" in done.stderr) == (2, True)
     assert place.ciuic("silence", run.run_id, "30d").returncode == 2

@@ -9,6 +9,7 @@ from contract.states import JobState
 from supervisor.core.decide import decide
 from supervisor.core.reasons import chinese, failures_of
 from supervisor.core.story import story
+from supervisor.operate import Outcome
 from tests.supervisor.core.world import World, small_config, training
 
 
@@ -50,6 +51,37 @@ def test_what_explain_says_in_chinese_has_no_english_sentence_in_it(name, hurt, 
     english = [line for line in lines if re.search(r"[a-z]{2,} [a-z]{2,} [a-z]{2,}", line)]
     own_words = "RuntimeError: bug at step"  # of the program: they stay as they are
     assert [line for line in english if own_words not in line] == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("submitted", "由提交命令"),
+        (
+            "the job was cancelled, and not by the supervisor (CANCELLED)",
+            "作业被取消，不是看护进程所为（CANCELLED）",
+        ),
+        ("the job was cancelled, and not by the supervisor", "作业被取消，不是看护进程所为"),
+        ("alerts are not configured (set KEY)", "没有配置告警接收方（请设置 KEY）"),
+        ("the run is paused: there is nothing to cancel", "任务已暂停，无法取消"),
+        (
+            "not answered within 5 s; request 1-a stays open. The run is running: ",
+            "5 秒内没有答复；请求 1-a 仍有效。任务训练中",
+        ),
+    ],
+)
+def test_what_status_and_the_wishes_answer_is_said_in_chinese(reason, said) -> None:
+    assert chinese(reason, {}) == said
+
+
+def test_an_outcome_has_the_digest_in_the_readers_language() -> None:
+    outcome = Outcome(
+        ok=True,
+        text="/r/e\nrank 0 in f\nno recorder\nwithout n1",
+        digests={"en": "rank 0 in f\nno recorder", "zh": "rank 0 在 f"},
+    )
+    assert outcome.told("zh") == "/r/e\nrank 0 在 f\n缺少 n1"
+    assert outcome.told("en") == outcome.text
 
 
 def test_reasons_with_other_peoples_words_keep_them() -> None:

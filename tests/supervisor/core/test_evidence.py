@@ -220,6 +220,16 @@ def test_of_two_that_wait_for_each_other_the_older_wait_tells() -> None:
             Accused(phase="collective"),
             ("phase collective", "集合通信阶段"),
         ),  # no recorder, but stacks
+        (  # who is stopped keeps the others waiting, whatever the recorders say
+            {0: {"collectives": WAITS}, 1: {"collectives": WAITS, "os_state": "T", "frames": READ}},
+            Accused(ranks=(1,), phase="collective"),
+            ("rank 1, phase collective", "rank 1，集合通信阶段"),
+        ),
+        (
+            {0: {}, 1: {"frames": READ, "os_state": "T", "phase": "data"}},
+            Accused(ranks=(1,), phase="data"),
+            ("rank 1, phase data", "rank 1，读取数据阶段"),
+        ),
         ({0: {}, 1: {"frames": READ}}, Accused(), ("", "")),
         ({0: {"collectives": BEFORE}, 1: {"frames": READ, "collectives": BEFORE}}, Accused(), ("", "")),
         ({0: {"os_state": ""}}, Accused(), ("", "")),
@@ -232,6 +242,41 @@ def test_who_is_accused_and_in_which_phase(workers, expected, said) -> None:
     assert (suspicion(event, "en"), suspicion(event, "zh")) == said
     past = history(replace(failure(verdict="hung", suspects=(0, 1)), limits={"phase": "optimizer"}), event)
     assert past.newest.newest.accused == (found.ranks or (0, 1), found.phase or "optimizer")
+
+
+@pytest.mark.parametrize(
+    ("odd", "en", "zh"),
+    [
+        (
+            {"collectives": WAITS, "os_state": "T", "frames": READ},
+            "rank 0 waits for rank 1, stopped by a signal",
+            "rank 0 在等被信号暂停的 rank 1",
+        ),
+        (
+            {
+                "os_state": "T",
+                "frames": READ,
+                "flight": "the process is stopped",
+            },  # it could not write its record
+            "rank 0 waits for rank 1, stopped by a signal",
+            "rank 0 在等被信号暂停的 rank 1",
+        ),
+        ({"collectives": WAITS, "frames": READ}, "but rank 1 stands elsewhere", "但 rank 1 停在别处"),
+        ({}, "rank 0 in all_reduce 3→3 #5 (default_pg); rank 1 without", "rank 1 没有飞行记录"),
+    ],
+)
+def test_no_network_is_blamed_while_a_rank_explains_the_wait(odd, en, zh) -> None:
+    found = digest([kept(worker(0, collectives=WAITS), worker(1, **odd))])
+    assert en in found["en"]
+    assert "network" not in found["en"]
+    assert zh in found["zh"]
+    assert "网络" not in found["zh"]
+
+
+def test_a_network_is_suspected_where_all_stand_in_the_same_collective() -> None:
+    found = digest([kept(worker(0, collectives=WAITS), worker(1, collectives=WAITS))])
+    assert "the network or a device" in found["en"]
+    assert "可能是网络或设备" in found["zh"]
 
 
 def test_the_second_line_names_the_collective_and_a_sick_device() -> None:

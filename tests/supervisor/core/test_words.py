@@ -467,7 +467,38 @@ def test_the_story_tells_every_kind_in_both_languages() -> None:
     kinds = {kind for kind in ev.KINDS.values() if kind.__name__ not in silent}
     from supervisor.core import story as module
 
-    assert set(module._TELLERS) == kinds
+    assert set(module._TELLERS) | {ev.AlertQueued} == kinds
+
+
+def _queued(**changes) -> ev.AlertQueued:
+    words = {"en": "completed", "zh": "训练完成"}
+    return replace(ev.AlertQueued(id="a", key="completed", severity="info", title=words, text={}), **changes)
+
+
+NO_KEY = ev.AlertFailed(id="a", errcode=0, reason="alerts are not configured (set KEY)", permanent=True)
+
+
+@pytest.mark.parametrize(
+    ("bodies", "en", "zh"),
+    [
+        (
+            (_queued(receivers=()),),
+            "not told (info): completed; no receiver is configured for info messages",
+            "未通知（提示）：训练完成；没有配置接收提示消息的接收方",
+        ),
+        (
+            (_queued(), NO_KEY),
+            "not told (info): completed; alerts are not configured (set KEY)",
+            "未通知（提示）：训练完成；没有配置告警接收方（请设置 KEY）",
+        ),
+        ((_queued(),), "to be told (info): completed", "待通知（提示）：训练完成"),
+        ((_queued(), ev.AlertTried(id="b", also=("a",))), "told (info): completed", "通知（提示）：训练完成"),
+    ],
+)
+def test_the_story_says_once_whether_people_were_told(bodies, en, zh) -> None:
+    for language, said in (("en", en), ("zh", zh)):
+        [line] = story(events(*bodies), language)
+        assert line.split("Z  ", 1)[1] == said
 
 
 def test_an_overtaken_supervisors_event_is_not_told() -> None:
