@@ -13,6 +13,7 @@ from supervisor.adapters.queues import job_id_of, look_of, recorded_end
 from supervisor.adapters.rundir import Observer
 from supervisor.book import journal_trouble
 from supervisor.core.judge import judge
+from supervisor.core.look import silent_limit_s
 from supervisor.core.observation import JobLook, Observation
 from supervisor.core.verdict import Verdict
 from supervisor.mail import NOT_CONFIGURED
@@ -60,10 +61,15 @@ def read(
     observation = (observer or Observer(run)).look(
         config, lambda attempt: _job(run, config, history, attempt, ask=ask_queue), monotonic
     )
+    observation = aged_by_files(run, observation, config, now)
     verdict = (
         Verdict(kind=VerdictKind.UNKNOWN, reason=lost) if lost else judge(observation, history, config, now)
     )
-    if verdict.kind in {VerdictKind.HEALTHY, VerdictKind.STARTING} and all_left(observation):
+    unseen = bool(observation.nodes) and not any(seen.moved for seen in observation.nodes)
+    if verdict.kind is VerdictKind.UNKNOWN and unseen and not lost:
+        verdict = replace(verdict, reason=f"{verdict.reason}; by the time of the beats' files")
+    doubtful = {VerdictKind.HEALTHY, VerdictKind.STARTING, VerdictKind.UNKNOWN}
+    if verdict.kind in doubtful and not lost and all_left(observation):
         # A daemon sees their beats stand still; one look cannot.
         verdict = Verdict(
             kind=VerdictKind.UNKNOWN,
@@ -72,6 +78,31 @@ def read(
     return Reading(
         run=run, config=config, events=events, history=history, observation=observation, verdict=verdict
     )
+
+
+def aged_by_files(run: RunDir, observation: Observation, config: RunConfig, now: float) -> Observation:
+    """Beats that were not seen to move are as old as their files say.
+
+    For people only: one look cannot see a beat move, and an old beat is no sign of life. The time of a file may be
+    another host's, so that no action may rest on it (rule 7); of one that lies far ahead the age is as doubtful.
+    """
+    if all(seen.moved or seen.alive for seen in observation.nodes):
+        return observation
+    place, limit = run.attempt(observation.attempt), silent_limit_s(config, observation.lag_s)
+    found = []
+    for seen in observation.nodes:
+        if seen.moved or seen.alive or seen.beat is None:
+            found.append(seen)
+            continue
+        try:
+            age = abs(now - place.beat(seen.node).stat().st_mtime)
+        except OSError:
+            found.append(seen)
+            continue
+        fresh = age <= limit
+        silent_s = seen.silent_s if fresh else max(age, seen.silent_s)
+        found.append(replace(seen, silent_s=silent_s, moved=fresh))
+    return replace(observation, nodes=tuple(found))
 
 
 def all_left(observation: Observation) -> bool:

@@ -36,10 +36,11 @@ _TAIL = 16_384  # bytes of a job's output that may explain its end
 
 @dataclass(kw_only=True)
 class _Pulse:
-    """A node's newest beat and when (our monotonic clock) its sequence last moved."""
+    """A node's newest beat, when (our monotonic clock) its sequence last moved, and whether we have seen it move."""
 
     beat: Beat | None
     moved_at: float
+    seen_to_move: bool
 
 
 class Observer:
@@ -67,6 +68,7 @@ class Observer:
         self._since = 0.0
         self._running_since: float | None = None
         self._looked_at: float | None = None
+        self._awake = False  # whether the look before this one was recent, and of an attempt
         self._beaten_at: float | None = None  # when any node's beat moved last
         self._problems: list[str] = []
         self._job_words: dict[Path, tuple[str, ...]] = {}
@@ -176,7 +178,7 @@ class Observer:
         paused = self._looked_at is None or now - self._looked_at > max(5.0, 10 * tick_s)
         if paused:
             for pulse in self._pulses.values():
-                pulse.moved_at = now
+                pulse.moved_at, pulse.seen_to_move = now, False
             self._lag.forget_moves()
         if paused or at != self._at:
             self._since = now
@@ -185,6 +187,7 @@ class Observer:
         if at[0] != self._at[0]:
             self._pulses = {key: pulse for key, pulse in self._pulses.items() if key[0] == at[0]}
             self._lag.forget_moves()
+        self._awake = not paused and self._at[0] > 0
         self._at, self._looked_at = at, now
 
     def _mind_the_stall(self, now: float) -> None:
@@ -222,13 +225,15 @@ class Observer:
         # would look dead without having left. Elsewhere the flock may not reach, so that "free" would say nothing.
         alive = self._try(lambda: lock_is_held(place.alive_of(name)), None) if local else None
         beat = self._try(lambda: _usable(self._read(place.beat(name))), None)
-        pulse = self._pulses.setdefault((attempt, name), _Pulse(beat=beat, moved_at=now))
+        first = _Pulse(beat=beat, moved_at=now, seen_to_move=self._awake)  # it has come while we watched
+        pulse = self._pulses.setdefault((attempt, name), first)
         if beat is not None and (pulse.beat is None or _moved(pulse.beat, beat)):
             self._learn(beat)
             self._lag.moved(name, now)
             self._mind_the_stall(now)
-            pulse.beat, pulse.moved_at = beat, now
-        return NodeSeen(node=name, beat=pulse.beat, silent_s=now - pulse.moved_at, alive=alive)
+            pulse.beat, pulse.moved_at, pulse.seen_to_move = beat, now, True
+        silent_s = now - pulse.moved_at
+        return NodeSeen(node=name, beat=pulse.beat, silent_s=silent_s, alive=alive, moved=pulse.seen_to_move)
 
     def _learn(self, beat: Beat) -> None:
         usual = self._learned()

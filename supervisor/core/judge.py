@@ -140,11 +140,17 @@ def _ended_unexplained(look: Look, said: str) -> Verdict:
 
 
 def _ended(look: Look, cause: Cause, reason: str) -> Verdict:
+    """Detected so late at least: no agent was left to tell when, but since then no beat has moved."""
+    observation = look.observation
+    silent = [
+        seen.silent_s for seen in observation.nodes if seen.beat and seen.beat.attempt == observation.attempt
+    ]
     return Verdict(
         kind=VerdictKind.ENDED,
         reason=reason,
         cause=cause,
-        step=look.observation.step,
+        step=observation.step,
+        detected_s=min(silent, default=0.0),
         limits={"job_state": look.observation.job.state, "job_age_s": look.observation.job.age_s},
     )
 
@@ -196,7 +202,7 @@ def _starting(look: Look) -> Verdict | None:
         return None
     if not workers:
         there = len(look.beating)
-        reason = f"{there} of {look.config.job.nodes} agents are there, no worker yet"
+        reason = f"{there} of {look.config.job.nodes + look.config.job.spare_nodes} agents are there, no worker yet"
     else:
         reason = f"{done} of {look.expected or len(workers)} workers have finished their first step"
     limits = {}
@@ -209,6 +215,12 @@ def _starting(look: Look) -> Verdict | None:
 
 def _healthy(look: Look) -> Verdict:
     step = look.observation.step
+    still = [seen for seen in look.member_nodes if seen.beat and not (seen.moved or seen.alive)]
+    if still:  # what was there before we came may be a dead node's last word
+        silent_s = min(seen.silent_s for seen in still)
+        names = some(tuple(seen.node for seen in still))
+        reason = f"the beat of {names} has not been seen to move yet ({silent_s:.0f} s)"
+        return Verdict(kind=VerdictKind.UNKNOWN, reason=reason, step=step, detected_s=silent_s)
     target = f" of {look.history.target_steps}" if look.history.target_steps else ""
     reason = f"all {len(look.observation.workers)} workers train, step {step}{target}"
     ended = [item for item in ends(look) if item.code not in WELL]

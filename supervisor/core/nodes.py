@@ -80,13 +80,14 @@ def judge_silence(look: Look) -> Verdict | None:
     """UNKNOWN: nothing tells the present. Neither the queue nor any beat is evidence of death."""
     observation = look.observation
     agents = [seen for seen in observation.nodes if seen.beat and seen.beat.attempt == observation.attempt]
-    if look.beating:
+    if look.beating and any(seen.moved or seen.alive for seen in agents):
         return None  # somebody moves: a single late beat is no reason to doubt
     limit = look.silent_limit_s
     if agents:
         silent_s = min(seen.silent_s for seen in agents)
         if silent_s <= limit:
-            return None
+            known = any(seen.moved or seen.alive for seen in agents)
+            return None if known else _unknown("no node's beat has been seen to move yet", silent_s)
         why = f" ({observation.job.reason})" if observation.job.state is JobState.UNKNOWN else ""
         what = f"no node's beat has moved for {silent_s:.0f} s; the queue says {observation.job.state}{why}"
         return _unknown(what, silent_s)

@@ -23,13 +23,15 @@ class NodeSeen:
 
     `beat` is its newest readable beat. `silent_s`: seconds on the observer's clock since the beat's sequence
     moved, counted only while the observer itself was awake. `alive`: whether the agent holds its flock; None
-    where flock does not tell (another host).
+    where flock does not tell (another host). `moved`: whether this observer has seen its beat move; a beat that
+    was there before may be a dead agent's last.
     """
 
     node: str
     beat: Beat | None
     silent_s: float
     alive: bool | None = None
+    moved: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

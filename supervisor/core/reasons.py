@@ -119,6 +119,16 @@ _RULES: tuple[tuple[str, str], ...] = (
     (r"the job cannot be submitted: (?P<why>.+)", "作业无法提交：{why}"),
     (r"cannot be observed: (?P<what>.+)", "无法观测：{what}"),
     (r"cannot be read: (?P<why>.+)", "无法读取：{why}"),
+    (r"no node's beat has been seen to move yet", "还没有看到任何节点的心跳变化"),
+    (
+        r"no node's beat has moved for (?P<s>\d+) s; (?P<what>the queue says [^;]+)",
+        "所有节点的心跳已 {s} 秒没有变化；{what}",
+    ),
+    (
+        r"the beat of (?P<nodes>.+) has not been seen to move yet \((?P<s>\d+) s\)",
+        "还没有看到节点 {nodes} 的心跳变化（{s} 秒）",
+    ),
+    (r"by the time of the beats' files", "以心跳文件的时间计"),
     (r"Slurm has not answered yet", "Slurm 尚未应答"),
     (r"left alone: (?P<why>.+)", "不作处理：{why}"),
     (r"the run is (?P<state>\w+)", "任务{state}"),

@@ -208,3 +208,24 @@ def test_the_highest_attempt_that_was_used_is_seen(run, mark: str) -> None:
     (run.attempt(3).path / mark).parent.mkdir(parents=True)
     (run.attempt(3).path / mark).touch()
     assert Observer(run).look(CONFIG, _job, 0.0).used == 3
+
+
+def test_a_beat_counts_as_life_once_it_was_seen_to_move(run, beats) -> None:
+    observer = Observer(run)
+    beats.write(_beat(1))
+    assert not observer.look(CONFIG, _job, 100.0).nodes[0].moved
+    assert not observer.look(CONFIG, _job, 101.0).nodes[0].moved
+    beats.write(_beat(2))
+    assert observer.look(CONFIG, _job, 102.0).nodes[0].moved
+    assert observer.look(CONFIG, _job, 110.0).nodes[0].moved  # for how long it is still tells the silence
+    assert not observer.look(CONFIG, _job, 500.0).nodes[0].moved  # our own eyes were shut
+
+
+def test_a_beat_that_comes_while_we_watch_is_alive(run, beats) -> None:
+    observer = Observer(run)
+    run.attempt(1).beat("n0").unlink()
+    observer.look(CONFIG, _job, 100.0)
+    file = BeatFile(run.attempt(1).beat("n0"))
+    file.write(_beat(1))
+    file.close()
+    assert observer.look(CONFIG, _job, 101.0).nodes[0].moved

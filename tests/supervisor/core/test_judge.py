@@ -704,3 +704,35 @@ def test_a_hang_keeps_its_cause_and_gets_the_lines_as_context() -> None:
 
 def test_a_healthy_run_is_healthy_whatever_its_logs_say() -> None:
     assert with_lines(XID, OOM_LINE).kind is VerdictKind.HEALTHY
+
+
+def test_a_beat_that_was_not_seen_to_move_is_no_sign_of_life() -> None:
+    """A supervisor that was just started finds the last beats of a job whose nodes are all dead."""
+    old = tuple(replace(node(number), moved=False, silent_s=1.0) for number in (0, 1))
+    verdict = look(seen(*old, watched_s=1.0, running_s=1.0))
+    assert (verdict.kind, verdict.failed) == (VerdictKind.UNKNOWN, False)
+    assert "no node's beat has been seen to move yet" in verdict.reason
+
+
+def test_a_member_whose_beat_was_not_seen_to_move_does_not_train() -> None:
+    verdict = look(seen(node(0), replace(node(1), moved=False, silent_s=4.0), watched_s=4.0, running_s=4.0))
+    assert verdict.kind is VerdictKind.UNKNOWN
+    assert "the beat of n1 has not been seen to move yet" in verdict.reason
+
+
+def test_an_agent_that_holds_its_lock_lives_before_its_beat_was_seen_to_move() -> None:
+    first = tuple(replace(node(number), moved=False, alive=True) for number in (0, 1))
+    assert look(seen(*first, watched_s=0.0)).kind is VerdictKind.HEALTHY
+
+
+def test_a_job_that_was_lost_as_a_whole_was_detected_as_late_as_its_beats_are_old() -> None:
+    gone = tuple(node(number, silent_s=silent) for number, silent in ((0, 35.0), (1, 36.0)))
+    verdict = look(seen(*gone, job=job(JobState.ENDED_NODE)))
+    assert (verdict.kind, verdict.detected_s) == (VerdictKind.ENDED, 35.0)
+
+
+def test_spares_count_among_the_agents_that_are_awaited() -> None:
+    config = small_config(job={"spare_nodes": 1})
+    nodes = tuple(bare(number) for number in range(config.job.nodes + 1))
+    verdict = look(seen(*nodes, members=(), resume_step=None, watched_s=5.0, running_s=5.0), config=config)
+    assert verdict.reason == f"{len(nodes)} of {len(nodes)} agents are there, no worker yet"

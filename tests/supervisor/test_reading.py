@@ -1,0 +1,79 @@
+"""What one look says: `status` and `explain` have seen no beat move."""
+
+import os
+import time
+
+import pytest
+
+from contract import events as ev
+from contract.beat import Beat, BeatFile, WorkerBeat
+from contract.control import Control, Go, create_go, write_control
+from contract.journal import Journal
+from contract.states import AgentPhase, ControlPhase, Phase, RunState, VerdictKind
+from supervisor.core.reasons import chinese
+from supervisor.reading import read
+from tests.supervisor.conftest import bare_run, config_of
+
+NODES = ("n0", "n1")
+
+
+@pytest.fixture
+def run(root):
+    """A Slurm run of two nodes that trained, as a supervisor recorded it."""
+    made = bare_run(root, config=config_of(job={"executor": "slurm", "nodes": 2}))
+    journal = Journal(made.journal, clock=time.time, epoch=0)
+    journal.append(ev.AttemptIntended(attempt=1, tag="t", reason="the first attempt"))
+    journal.append(ev.AttemptSubmitted(attempt=1, job_id="7"))
+    journal.append(ev.StateChanged(state=RunState.RUNNING, reason="all 2 workers train"))
+    journal.close()
+    write_control(made, Control(attempt=1, generation=1, phase=ControlPhase.PREPARE))
+    made.attempt(1).path.mkdir()
+    create_go(made, Go(attempt=1, generation=1, members=NODES, master="n0", port=4000))
+    made.attempt(1).resume(1).write_text('{"step": 0}')
+    for rank, node in enumerate(NODES):
+        worker = WorkerBeat(rank=rank, local_rank=0, pid=7, step=50, phase=Phase.FORWARD)
+        file = BeatFile(made.attempt(1).beat(node))
+        file.write(
+            Beat(
+                node=node,
+                attempt=1,
+                generation=1,
+                sequence=50,
+                phase=AgentPhase.RUNNING,
+                pid=5,
+                workers=(worker,),
+            )
+        )
+        file.close()
+    return made
+
+
+def _aged(run, seconds: float, *nodes: str) -> None:
+    for node in nodes:
+        at = time.time() - seconds
+        os.utime(run.attempt(1).beat(node), (at, at))
+
+
+def _look(run):
+    return read(run, time.time(), time.monotonic(), ask_queue=False).verdict
+
+
+def test_beats_of_now_are_healthy_at_one_look(run) -> None:
+    assert _look(run).kind is VerdictKind.HEALTHY
+
+
+def test_all_nodes_died_together_and_one_look_does_not_call_it_healthy(run) -> None:
+    _aged(run, 660.0, *NODES)
+    verdict = _look(run)
+    assert verdict.kind is VerdictKind.UNKNOWN
+    assert "no node's beat has moved for 66" in verdict.reason
+    assert "by the time of the beats' files" in verdict.reason
+    assert "心跳" in chinese(verdict.reason, {})
+    assert "beat" not in chinese(verdict.reason, {})
+
+
+def test_one_node_whose_beat_is_old_does_not_train(run) -> None:
+    _aged(run, 120.0, "n1")
+    verdict = _look(run)
+    assert verdict.kind is VerdictKind.UNKNOWN
+    assert "the beat of n1" in verdict.reason
