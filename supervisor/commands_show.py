@@ -1,6 +1,7 @@
 """`ciuic status`, `explain`, `logs`, `checkpoints`: they look, and change nothing."""
 
 import json
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -48,10 +49,15 @@ def status(
         now = time.time()
         reading = _read(root, run, now)
         if as_json:
-            _out(_facts_of(reading))
+            _out(_facts_of(reading, seen=_unwatched_s(root, reading, now) is not None))
         else:
             age = _unwatched_s(root, reading, now)
-            show_run(_facts_of(reading, language(lang)), _trend(root, run), language(lang), age)
+            show_run(
+                _facts_of(reading, language(lang), seen=age is not None),
+                _trend(root, run),
+                language(lang),
+                age,
+            )
         return
     rows, place, holder = _all_facts(root, lang="en" if as_json else language(lang))
     if as_json:
@@ -62,17 +68,20 @@ def status(
 
 def explain(run: Name, root: Where = None, as_json: Json = False, lang: Lang = "") -> None:
     """The run's story with the reasons, what it means now, and what comes next."""
-    from supervisor.core.decide import decide
+    from supervisor.choose import root_of
+    from supervisor.core.actions import Wait
     from supervisor.core.story import story
     from supervisor.core.text import one_line
+    from supervisor.outlook import coming as would_come
+    from supervisor.outlook import recorded
     from supervisor.words import command_name, language, text
 
     now = time.time()
     reading = _read(root, run, now)
     words = language(lang)
     lines = story(reading.events, "en" if as_json else words)  # what machines read stays English
-    actions = decide(reading.history, reading.observation, reading.verdict, reading.config, now)
-    coming = _coming(actions, "en" if as_json else words, reading.history)
+    actions = would_come(reading, now)
+    coming = _coming(actions, "en" if as_json else words, recorded(reading, now))
     if as_json:
         verdict = {
             "kind": reading.verdict.kind,
@@ -85,7 +94,11 @@ def explain(run: Name, root: Where = None, as_json: Json = False, lang: Lang = "
         typer.echo(line)
     typer.echo(text("now", words, text=one_line(_now(reading, words), _SENTENCE_BYTES)))
     nothing = text(_for_people(reading), words, ciuic=command_name(), run=reading.run.run_id)
-    typer.echo(text("next", words, text=one_line("; ".join(coming), _SENTENCE_BYTES) or nothing))
+    what = one_line("; ".join(coming), _SENTENCE_BYTES) or nothing
+    if any(not isinstance(item, Wait) for item in actions) and _unwatched_s(root, reading, now) is not None:
+        place = shlex.quote(str(root_of(root).path))
+        what = text("once-supervised", words, what=what, ciuic=command_name(), root=place)
+    typer.echo(text("next", words, text=what))
 
 
 def _for_people(reading: Any) -> str:
@@ -280,9 +293,8 @@ def _watch(root: Path | None, name: str, lang: str) -> None:
         if name:
             now = time.time()
             reading = _read(root, name, now, seen)
-            return run_view(
-                _facts_of(reading, lang), _trend(root, name), lang, _unwatched_s(root, reading, now)
-            )
+            age = _unwatched_s(root, reading, now)
+            return run_view(_facts_of(reading, lang, seen=age is not None), _trend(root, name), lang, age)
         return runs_view(*_all_facts(root, seen, lang), lang)
 
     try:
@@ -299,11 +311,17 @@ def _trend(root: Path | None, name: str) -> Any:
     return read_trend(_find(root, name))
 
 
-def _facts_of(reading: Any, lang: str = "en") -> dict[str, Any]:
-    """The facts for programs; for a Chinese reader with our reasons in Chinese."""
+def _facts_of(reading: Any, lang: str = "en", *, seen: bool) -> dict[str, Any]:
+    """The facts for programs; for a Chinese reader with our reasons in Chinese.
+
+    `seen`: nobody keeps the recorded state true, so that the state is what this look shows.
+    """
     from supervisor.core.status import status as facts_of
+    from supervisor.outlook import as_seen
 
     now = time.time()
+    if seen or reading.config.supervisor.observe_only:
+        reading = as_seen(reading, now)
     facts = facts_of(reading.history, reading.observation, reading.verdict, now)
     if lang == "zh":
         facts = _in_chinese(facts, reading)
@@ -347,16 +365,17 @@ def _all_facts(
     from supervisor.choose import root_of, runs_under
 
     place = root_of(root)
+    holder = current_holder(place)
     rows = []
     for run in runs_under(place):
         try:
-            facts = _facts_of(_read_of(run, time.time(), watched), lang)
+            facts = _facts_of(_read_of(run, time.time(), watched), lang, seen=holder is None)
             rows.append(
                 {key: value for key, value in facts.items() if key not in {"version", "attempts", "ranks"}}
             )
         except (OSError, ValueError) as error:
             rows.append({"run": run.run_id, "state": "unknown", "reason": " ".join(str(error).split())})
-    return rows, place.path, current_holder(place)
+    return rows, place.path, holder
 
 
 def _read(root: Path | None, name: str, now: float, watched: dict[str, Any] | None = None) -> Any:

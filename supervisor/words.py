@@ -75,8 +75,8 @@ TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "{place} 没有看护进程在运行；启动：{ciuic} supervise --root {quoted}",
         ),
         "stale": (
-            "nobody watches this run (no supervisor on this machine); the state was written {age} ago",
-            "没有看护进程在看这个任务（本机上没有）；以上状态写于 {age}前",
+            "nobody watches this run (no supervisor on this machine); its last record is {age} old",
+            "没有看护进程在看这个任务（本机上没有）；最近的记录写于 {age}前",
         ),
         "alert-counts": (
             "{sent} sent, {pending} pending, {failed} failed",
@@ -101,6 +101,10 @@ TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "unsaved": ("Checkpoints cannot be written: {why}", "检查点写不下去：{why}"),
         "now": ("Now: {text}", "现在：{text}"),
         "next": ("Next: {text}", "接下来：{text}"),
+        "once-supervised": (
+            "{what}; once a supervisor runs: {ciuic} supervise --root {root}",
+            "{what}；需要先启动看护进程：{ciuic} supervise --root {root}",
+        ),
         "nothing": ("nothing to do", "无事可做"),
         "held": (
             "somebody must release the job, or cancel it: {ciuic} cancel {run}",

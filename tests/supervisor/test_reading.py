@@ -4,14 +4,19 @@ import os
 import time
 
 import pytest
+from typer.testing import CliRunner
 
+from ciuic import application
 from contract import events as ev
 from contract.beat import Beat, BeatFile, WorkerBeat
 from contract.control import Control, Go, create_go, write_control
+from contract.exits import WorkerExit, write_exits
 from contract.journal import Journal
 from contract.states import AgentPhase, ControlPhase, Phase, RunState, VerdictKind
+from supervisor.core import actions as do
 from supervisor.core.reasons import chinese
-from supervisor.reading import read
+from supervisor.outlook import as_seen, coming
+from supervisor.reading import Reading, read
 from tests.supervisor.conftest import bare_run, config_of
 
 NODES = ("n0", "n1")
@@ -54,8 +59,17 @@ def _aged(run, seconds: float, *nodes: str) -> None:
         os.utime(run.attempt(1).beat(node), (at, at))
 
 
+def _reading(run) -> Reading:
+    return read(run, time.time(), time.monotonic(), ask_queue=False)
+
+
 def _look(run):
-    return read(run, time.time(), time.monotonic(), ask_queue=False).verdict
+    return _reading(run).verdict
+
+
+def _crashed(run) -> None:
+    end = WorkerExit(rank=1, node="n1", code=1, step=50, phase=Phase.FORWARD, ended_s=9.0, ordered=False)
+    write_exits(run, 1, 1, "n1", (end,))
 
 
 def test_beats_of_now_are_healthy_at_one_look(run) -> None:
@@ -77,3 +91,36 @@ def test_one_node_whose_beat_is_old_does_not_train(run) -> None:
     verdict = _look(run)
     assert verdict.kind is VerdictKind.UNKNOWN
     assert "the beat of n1" in verdict.reason
+
+
+def test_a_crash_that_nobody_answers_says_what_a_supervisor_would_do(run) -> None:
+    _crashed(run)
+    reading = _reading(run)
+    (order,) = [item for item in coming(reading, time.time()) if isinstance(item, do.Prepare)]
+    assert order.members == NODES
+    assert as_seen(reading, time.time()).history.state is RunState.RUNNING  # nobody recovers it
+
+
+@pytest.mark.parametrize(
+    ("lang", "words"),
+    [
+        ("en", ("restart in place", "; once a supervisor runs: ", "supervise --root ")),
+        ("zh", ("（节点 n1）退出", "原地重启", "；需要先启动看护进程：", "supervise --root ")),
+    ],
+)
+def test_explain_of_a_crash_that_nobody_answers_names_the_command(run, root, lang, words) -> None:
+    _crashed(run)
+    said = CliRunner().invoke(
+        application(), ["explain", run.run_id, "--root", str(root.path), "--lang", lang]
+    )
+    coming_next = said.stdout.splitlines()[-1]
+    assert all(part in coming_next for part in words)
+
+
+def test_the_headline_of_a_run_that_nobody_watches_is_what_the_look_shows(run) -> None:
+    journal = Journal(run.journal, clock=time.time, epoch=0)
+    journal.append(ev.StateChanged(state=RunState.PENDING, reason="the first attempt"))
+    journal.close()
+    assert as_seen(_reading(run), time.time()).history.state is RunState.RUNNING
+    _aged(run, 660.0, *NODES)
+    assert as_seen(_reading(run), time.time()).history.state is RunState.UNKNOWN
