@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 from supervisor.commands_operate import Name, Where, explained
+from supervisor.options import Lang
+from supervisor.words import language, spoken
 
 _WAIT_S = 300.0
 
@@ -14,8 +16,8 @@ _WAIT_S = 300.0
 def profile(
     run: Name,
     steps: Annotated[
-        int, typer.Option("--steps", min=0, max=20, help="Steps to profile; 0: as [profile] says.")
-    ] = 0,
+        int | None, typer.Option("--steps", min=1, max=20, help="Steps to profile; else as [profile] says.")
+    ] = None,
     ranks: Annotated[
         str, typer.Option("--ranks", metavar="N,N…", help="Ranks to profile; else as [profile] says.")
     ] = "",
@@ -23,7 +25,7 @@ def profile(
     as_json: Annotated[
         bool, typer.Option("--json", help="For programs; with --show all that are there.")
     ] = False,
-    language: Annotated[str, typer.Option("--language", help="en or zh.")] = "en",
+    lang: Lang = "",
     root: Where = None,
     wait: Annotated[float, typer.Option("--wait", help="Seconds to wait for the outcome.")] = _WAIT_S,
 ) -> None:
@@ -31,25 +33,26 @@ def profile(
     from supervisor.choose import NoSuchRunError, find_run, root_of
     from supervisor.profiles import facts, places, table
 
-    if language not in {"en", "zh"}:
-        raise typer.BadParameter(f"{language!r}: en or zh")
+    words = language(lang)
     wanted = _ranks(ranks)
     place = root_of(root)
     try:
         found = find_run(place, run)
-        there = places(found) if show else [_ask(place, found, steps, wanted, wait)]
+        there = places(found) if show else [_ask(place, found, steps or 0, wanted, wait)]
     except (NoSuchRunError, OSError, ValueError) as error:
         typer.echo(f"profile: {explained(error, place.path)}", err=True)
         raise typer.Exit(1) from None
     if as_json:
         typer.echo(json.dumps(facts(found, there), ensure_ascii=False))
     elif there:
-        typer.echo(table(there[-1], language))
+        typer.echo(table(there[-1], words))
         for older in there[:-1]:
-            typer.echo(f"earlier: {older}")
+            typer.echo(f"{'更早的：' if words == 'zh' else 'earlier: '}{older}")
     else:
         typer.echo(
-            f"{found.run_id}: no profile yet; `ciuic profile {found.run_id}` makes one while it trains"
+            f"{found.run_id}：还没有性能分析；训练时用 `ciuic profile {found.run_id}` 生成"
+            if words == "zh"
+            else f"{found.run_id}: no profile yet; `ciuic profile {found.run_id}` makes one while it trains"
         )
 
 
@@ -61,16 +64,19 @@ def _ask(root: object, run: object, steps: int, ranks: list[int], wait_s: float)
     """
     from contract.layout import Root, RunDir
     from contract.requests import RequestKind
+    from supervisor.core.reasons import chinese
     from supervisor.operate import ask
 
     assert isinstance(root, Root)
     assert isinstance(run, RunDir)
     args = {"steps": steps, "ranks": ranks}
-    outcome = ask(
-        root, run, RequestKind.PROFILE, wait_s=wait_s, say=lambda text: typer.echo(text, err=True), args=args
-    )
+
+    def say(text: str) -> None:
+        typer.echo(chinese(text, {}) if spoken() == "zh" else text, err=True)
+
+    outcome = ask(root, run, RequestKind.PROFILE, wait_s=wait_s, say=say, args=args)
     if not outcome.ok:
-        raise ValueError(outcome.text)
+        raise ValueError(outcome.told(spoken()))
     return Path(outcome.text.splitlines()[0])
 
 

@@ -161,11 +161,13 @@ def logs(  # noqa: PLR0913, PLR0917 - each is an option of the command
     following: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on with what comes, until interrupted.")
     ] = False,
+    lang: Lang = "",
 ) -> None:
     """The output of all nodes of an attempt, merged by time."""
+    del lang  # its messages ask what is spoken
     import re
 
-    from supervisor.logs import Wanted, follow, merged
+    from supervisor.logs import NoSuchLogError, Wanted, follow, merged
 
     try:
         pattern = re.compile(grep) if grep else None
@@ -187,7 +189,7 @@ def logs(  # noqa: PLR0913, PLR0917 - each is an option of the command
         sys.stdout = None
     except KeyboardInterrupt:
         return
-    except OSError as error:
+    except (NoSuchLogError, OSError) as error:
         _fail("logs", error)
 
 

@@ -4,18 +4,24 @@ import heapq
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from contract.layout import RunDir
 from supervisor.adapters.tail import Tail
+from supervisor.core.stacks import some_ranks
+from supervisor.words import spoken
 
 VERSION = 1
 _LINE = re.compile(r"(\S+Z) g(\d+) r(\S+) \| ")  # as the node agents write it
 _LEVEL = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) ")  # as ciuic's trainer begins its own
 _FILE = re.compile(r"(?P<node>.+)\.log(\.\d+)?\Z")  # rotated ones have a number
 _AT_ONCE = 16 << 20
+
+
+class NoSuchLogError(LookupError):
+    """The message names what was asked for and what there is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,14 +47,72 @@ def merged(run: RunDir, wanted: Wanted, tail: int) -> Iterable[str]:
     """Lines as they stand, each with the node's name where there are several.
 
     Raises:
-        FileNotFoundError: there is no such log.
+        NoSuchLogError: there is no such log, or (when all is read) none of that rank.
     """
     found = _paths(run, wanted, rotated=True)
     if not found:
-        where = f" of node {wanted.node}" if wanted.node else "s"
-        raise FileNotFoundError(f"{run.attempts}: no log{where} there")
+        raise NoSuchLogError(_nothing(run, wanted))
     texts = _texts(found, wanted)
-    return deque(texts, maxlen=tail) if tail else texts
+    return _of_a_rank(run, wanted, found, deque(texts, maxlen=tail) if tail else texts)
+
+
+def _of_a_rank(
+    run: RunDir, wanted: Wanted, found: list[tuple[int, list[Path]]], texts: Iterable[str]
+) -> Iterator[str]:
+    """The lines; and when there are none because no such rank ever wrote, that."""
+    silent = True
+    for text in texts:
+        silent = False
+        yield text
+    if silent and wanted.rank >= 0:
+        ranks = _ranks(found)
+        if wanted.rank not in ranks:
+            where, there = _attempts_words([number for number, _ in found]), _numbers(ranks)
+            raise NoSuchLogError(
+                f"{run.run_id}：{where}中没有 rank {wanted.rank} 的日志；有日志的 rank：{there or '无'}"
+                if spoken() == "zh"
+                else f"{run.run_id}: no rank {wanted.rank} in the logs of {where}; ranks that wrote: {there or 'none'}"
+            )
+
+
+def _nothing(run: RunDir, wanted: Wanted) -> str:
+    """What was asked for that is not there, and what is."""
+    there = _numbers(number for number, _ in _paths(run, replace(wanted, attempt=-1, node=""), rotated=True))
+    nodes = sorted({_node(path) for _, paths in _paths(run, replace(wanted, node="")) for path in paths})
+    if spoken() == "zh":
+        asked = f"第 {wanted.attempt} 次作业" if wanted.attempt > 0 else "任务"
+        of = (
+            f"没有节点 {wanted.node} 的日志；有日志的节点：{', '.join(nodes)}"
+            if wanted.node and nodes
+            else "还没有日志"
+        )
+        more = f"；有日志的作业：{there}" if wanted.attempt > 0 and there and not nodes else ""
+        return f"{run.run_id}：{asked}{of}{more}"
+    asked = f"attempt {wanted.attempt}" if wanted.attempt > 0 else "the run"
+    of = (
+        f"no log of node {wanted.node}; nodes with logs: {', '.join(nodes)}"
+        if wanted.node and nodes
+        else "no logs"
+    )
+    more = f"; attempts with logs: {there}" if wanted.attempt > 0 and there and not nodes else ""
+    return f"{run.run_id}: {asked} has {of}{more}"
+
+
+def _attempts_words(numbers: Sequence[int]) -> str:
+    if spoken() == "zh":
+        return f"第 {_numbers(numbers)} 次作业"
+    return f"attempt{'s' if len(numbers) > 1 else ''} {_numbers(numbers)}"
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    """`0-3, 7`."""
+    return some_ranks(tuple(numbers)).partition(" ")[2]
+
+
+def _ranks(found: list[tuple[int, list[Path]]]) -> frozenset[int]:
+    """Ranks that wrote a line."""
+    heads = (_LINE.match(line) for _, paths in found for path in paths for _, _, line in _stamped(path))
+    return frozenset(int(head[3]) for head in heads if head and head[3].isdecimal())
 
 
 def _texts(found: list[tuple[int, list[Path]]], wanted: Wanted) -> Iterator[str]:

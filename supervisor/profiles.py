@@ -59,7 +59,7 @@ def _rank(place: Path, item: RankProfile, language: str) -> list[str]:
     )
     return [
         head,
-        _cost(item, language),
+        cost(item, language),
         *_grid([_HEADS[language], *_regions(timing, language)]),
         _communication(timing, language),
         "算子（自身时间，秒/步，次数/步）：" if chinese else "operators (own time, s a step, calls a step):",
@@ -71,13 +71,20 @@ def _rank(place: Path, item: RankProfile, language: str) -> list[str]:
     ]
 
 
-def _cost(item: RankProfile, language: str) -> str:
+def cost(item: RankProfile, language: str) -> str:
     """What profiling itself has cost."""
     if item.plain_s is None:
         return (
             "分析的开销未知：之前的步数太少"
             if language == "zh"
             else "what profiling costs is not known: too few steps before it"
+        )
+    if item.overhead is not None and item.overhead < 0:
+        return (
+            f"分析的开销看不出来：之前的步（每步 {item.plain_s:.4g} 秒）太少或波动太大，分析时反而更快（{item.profiled_s:.4g} 秒）"
+            if language == "zh"
+            else f"what profiling costs cannot be told: the steps before it ({item.plain_s:.4g} s) are too few or too noisy "
+            f"to compare with, those with it were faster ({item.profiled_s:.4g} s)"
         )
     if language == "zh":
         return (

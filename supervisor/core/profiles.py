@@ -157,7 +157,9 @@ def sentence(profile: RankProfile, language: str) -> str:
         f"{region_word(region.name, language)} {_share(region.seconds, timing)}" for region in largest
     )
     exposed, comm = _share(timing.exposed_s, timing), _share(timing.comm_s, timing)
-    slower = profile.overhead
+    slower = (
+        profile.overhead if (profile.overhead or 0.0) >= 0 else None
+    )  # faster: what it is compared with is noise
     if chinese:
         cost = f"，分析使其慢 {slower:.0%}" if slower is not None else ""
         return f"rank {profile.rank}：每步 {timing.step_s:.3g} 秒{cost}；{parts}；通信 {comm}，未被计算掩盖 {exposed}"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contract.states import Cause
 from supervisor.diagnose.catalogue import Tier
 from supervisor.diagnose.findings import Event, FileScan
+from supervisor.diagnose.verdict import Named
 
 _OF_NOBODY = frozenset(
     {
@@ -43,6 +44,21 @@ def suspect_rank(chosen: Event, events: Sequence[Event], scans: Sequence[FileSca
     )
     ranks = (_rank_of(event, events, launcher) for event in (*alike, *deaths[:1]))
     return next((rank for rank in ranks if rank is not None), None)
+
+
+def why_named(suspect: int | None, chosen: Event, events: Sequence[Event]) -> tuple[Named, Event | None]:
+    """Why this rank is the suspect, and its own line where the decisive one is another rank's."""
+    own = [event for event in events if event.rank == suspect and suspect is not None]
+    waited = (
+        chosen.entry.cause in {Cause.COMM_TIMEOUT, Cause.HANG} and chosen.entry.name != "nccl-barrier-timeout"
+    )
+    if not waited:
+        return Named.FIRST, own[0] if own and chosen.rank not in {None, suspect} else None
+    works = [event for event in own if event.work is not None and event.entry.cause is chosen.entry.cause]
+    behind = min(works, key=lambda event: event.work or 0, default=None)
+    if behind is None:
+        return Named.SILENT, None
+    return Named.BEHIND, None if behind.place == chosen.place else behind
 
 
 def blame_node(chosen: Event, events: Sequence[Event], scans: Sequence[FileScan]) -> str | None:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from contract.states import Cause
-from supervisor.diagnose.blame import blame_node, suspect_rank
+from supervisor.diagnose.blame import blame_node, suspect_rank, why_named
 from supervisor.diagnose.catalogue import Catalogue, Tier
 from supervisor.diagnose.findings import Event, FileScan
 from supervisor.diagnose.own import attempt_of
-from supervisor.diagnose.verdict import Diagnosis, Ignored, Why
+from supervisor.diagnose.verdict import Diagnosis, Ignored, Line, Why
 
 _MOST_IGNORED = 6
 # A cancelled job's connections break in the same moment: seconds where there are times, lines where there are none.
@@ -36,12 +36,17 @@ def judge(scans: Sequence[FileScan], catalogue: Catalogue) -> Diagnosis:
         reasons = [(event, Why.REMARK) for event in events if event.entry.tier is not Tier.SUCCESS]
         return Diagnosis(entry=catalogue.named("no-failure"), ignored=_told([*over, *reasons], scans))
     chosen = _choose(events, hard)
-    others = [(event, _why(event)) for event in events if event.place != chosen.place]
+    suspect = suspect_rank(chosen, events, scans)
+    named, own = why_named(suspect, chosen, events)
+    told = {event.place for event in (chosen, own) if event}
+    others = [(event, _why(event)) for event in events if event.place not in told]
     unexplained = chosen.entry.cause in {Cause.UNEXPLAINED, Cause.SIGNAL}
     return Diagnosis(
         entry=chosen.entry,
         blame_node=blame_node(chosen, events, scans),
-        suspect_rank=suspect_rank(chosen, events, scans),
+        suspect_rank=suspect,
+        named=named,
+        suspect_line=Line(file=scans[own.file].name, line=own.line, text=own.text) if own else None,
         file=scans[chosen.file].name,
         line=chosen.line,
         text=chosen.text,

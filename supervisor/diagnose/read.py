@@ -21,6 +21,11 @@ from supervisor.diagnose.own import is_record, own_logs, record_lines
 BLOCK = 1 << 20
 LONGEST_LINE = 8 << 20  # a line longer than this is cut: nothing that people wrote is
 MOST_FILES = 20_000
+# Why something is not read, where we say it.
+EMPTY = "is empty"
+NO_TEXT = "is no text: nothing that can be read as a log"
+NO_LOGS = "the directory holds no file that may be a log"
+ZSTD = "packed with zstd; unpack it first (zstd -d)"
 # What training directories hold beside logs.
 _NOT_LOGS = frozenset(
     [
@@ -46,6 +51,9 @@ _NOT_LOGS = frozenset(
         ".toml",
     ]
 )
+_HEAD = 4096
+_TELLING = 64  # bytes; fewer do not tell text from noise
+_IN_TEXT = bytes([0, 8, 9, 10, 11, 12, 13, 27, *range(32, 127), *range(128, 256)])
 _UNPACKED = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile)
 
 
@@ -72,7 +80,10 @@ def sources(paths: list[str], stdin: IO[bytes] | None = None) -> Iterator[Source
             if path == "-":
                 yield from _opened("-", stdin or sys.stdin.buffer)
             else:
-                for file in _files(Path(path)):
+                files = _files(Path(path))
+                if not files:
+                    yield Problem(name=path, why=NO_LOGS)
+                for file in files:
                     yield from _file(file)
         except _UNPACKED as error:
             yield Problem(name=path, why=_why(error))
@@ -81,6 +92,7 @@ def sources(paths: list[str], stdin: IO[bytes] | None = None) -> Iterator[Source
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
+    next(path.iterdir(), None)  # that it cannot be listed is said; of what lies below it is passed over
     found = own_logs(path)
     if found is None:
         found = list(_walked(path))
@@ -134,14 +146,21 @@ def _opened(name: str, raw: IO[bytes], depth: int = 0) -> Iterator[Source | Prob
     elif head.startswith(b"\xfd7zXZ"):
         unpack = lzma.LZMAFile
     elif head.startswith(b"\x28\xb5\x2f\xfd"):
-        yield Problem(name=name, why="packed with zstd; unpack it first (zstd -d)")
+        yield Problem(name=name, why=ZSTD)
         return
     if unpack is not None and depth < 3:
         yield from _opened(name, io.BufferedReader(_Raw(unpack(stream)), BLOCK), depth + 1)
     elif stream.peek(512)[257:262] == b"ustar" and depth < 3:
         yield from _archived(name, stream, depth)
+    elif _binary(stream.peek(_HEAD)[:_HEAD]):
+        yield Problem(name=name, why=NO_TEXT)
     else:
         yield Source(name=name, stream=stream)
+
+
+def _binary(head: bytes) -> bool:
+    """Whether these bytes are no text in any encoding: control characters among them. Zeros are holes in a log."""
+    return not _wide(head) and len(head) >= _TELLING and len(head.translate(None, _IN_TEXT)) > len(head) // 20
 
 
 def _gzip(stream: IO[bytes]) -> IO[bytes]:

@@ -7,7 +7,7 @@ from typing import IO
 from supervisor.diagnose.catalogue import load
 from supervisor.diagnose.findings import FileScan
 from supervisor.diagnose.rank import judge
-from supervisor.diagnose.read import Problem, blocks, sources
+from supervisor.diagnose.read import EMPTY, NO_TEXT, Problem, blocks, sources
 from supervisor.diagnose.scan import gate_of, scan
 from supervisor.diagnose.verdict import Diagnosis
 
@@ -36,6 +36,8 @@ def diagnose(paths: Sequence[str], stdin: IO[bytes] | None = None) -> Outcome:
         except (OSError, EOFError, ValueError) as error:
             problems.append(Problem(name=source.name, why=f"{type(error).__name__}: {error}"))
     if not any(found.lines for found in scans):
-        empty = tuple(Problem(name=found.name, why="is empty") for found in scans)
+        empty = tuple(Problem(name=found.name, why=EMPTY) for found in scans)
         return Outcome(diagnosis=None, problems=(*problems, *empty), files=0)
-    return Outcome(diagnosis=judge(scans, catalogue), problems=tuple(problems), files=len(scans))
+    # Beside logs a directory holds all sorts of things: only what was named is missed.
+    told = tuple(item for item in problems if item.why != NO_TEXT or item.name in paths)
+    return Outcome(diagnosis=judge(scans, catalogue), problems=told, files=len(scans))

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from supervisor.core.phrases import CAUSES, word
+from supervisor.diagnose.read import EMPTY, NO_LOGS, NO_TEXT, ZSTD
 from supervisor.diagnose.run import Outcome
 from supervisor.diagnose.verdict import Diagnosis, Why
 
@@ -12,7 +13,10 @@ _ZH: Mapping[str, str] = MappingProxyType(
         "cause": "原因：{words}（{cls}，{name}）",
         "none": "没有失败：日志里没有什么结束了这个作业。",
         "where": "位置：{file}:{line}",
-        "rank": "最先出错的 rank：{rank}",
+        "first": "最先出错的 rank：{rank}",
+        "behind": "其他 rank 在等的：rank {rank}（它的集合通信序号最小）",
+        "silent": "其他 rank 在等的：rank {rank}（只有它没有报告超时）",
+        "own": "  {file}:{line} | {text}",
         "node": "应归咎的节点：{node}",
         "last": "最后几行：",
         "fix": "怎么办：{text}",
@@ -28,7 +32,10 @@ _EN: Mapping[str, str] = MappingProxyType(
         "cause": "Cause: {words} ({cls}, {name})",
         "none": "No failure: nothing in these logs ended the job.",
         "where": "Where: {file}:{line}",
-        "rank": "First to fail: rank {rank}",
+        "first": "First to fail: rank {rank}",
+        "behind": "Whom the others waited for: rank {rank} (the number of its collective is the lowest)",
+        "silent": "Whom the others waited for: rank {rank} (the only one that reports no timeout)",
+        "own": "  {file}:{line} | {text}",
         "node": "Node to blame: {node}",
         "last": "Last lines:",
         "fix": "What to do: {text}",
@@ -37,6 +44,16 @@ _EN: Mapping[str, str] = MappingProxyType(
         "ignored": "Not the cause:",
         "problem": "cannot read {name}: {why}",
         "nothing": "There is no log that can be read.",
+    }
+)
+_NOT_READ: Mapping[str, str] = MappingProxyType(
+    {
+        EMPTY: "是空的",
+        NO_TEXT: "不是文本，不能当日志读",
+        NO_LOGS: "目录里没有可当日志读的文件",
+        ZSTD: "用 zstd 压缩，请先解压（zstd -d）",
+        "No such file or directory": "没有这个文件或目录",
+        "Permission denied": "没有权限",
     }
 )
 _WHY: Mapping[Why, tuple[str, str]] = MappingProxyType(
@@ -64,7 +81,8 @@ def problems(outcome: Outcome, lang: str) -> Iterator[str]:
     """What could not be read."""
     words = _ZH if lang == "zh" else _EN
     for problem in outcome.problems:
-        yield words["problem"].format(name=problem.name, why=problem.why)
+        why = _NOT_READ.get(problem.why, problem.why) if lang == "zh" else problem.why
+        yield words["problem"].format(name=problem.name, why=why)
 
 
 def _diagnosis(found: Diagnosis, words: Mapping[str, str], lang: str) -> Iterator[str]:
@@ -76,7 +94,10 @@ def _diagnosis(found: Diagnosis, words: Mapping[str, str], lang: str) -> Iterato
         yield words["where"].format(file=found.file, line=found.line)
         yield from (f"  | {line}" for line in found.text.splitlines()[:4])
         if found.suspect_rank is not None:
-            yield words["rank"].format(rank=found.suspect_rank)
+            yield words[found.named].format(rank=found.suspect_rank)
+        if found.suspect_line:
+            own = found.suspect_line
+            yield words["own"].format(file=own.file, line=own.line, text=own.text.partition("\n")[0])
         if found.blame_node:
             yield words["node"].format(node=found.blame_node)
         if found.last:

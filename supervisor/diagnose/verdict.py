@@ -29,13 +29,32 @@ class Ignored:
     why: Why
 
 
+class Named(StrEnum):
+    """Why the suspect is named."""
+
+    FIRST = "first"  # it failed first
+    BEHIND = "behind"  # of a collective that timed out: its number is the lowest
+    SILENT = "silent"  # of a collective that timed out: the only one that did not complain
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One line of a log."""
+
+    file: str
+    line: int
+    text: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """`text` is the decisive line; `last` the last lines of the log that stopped, where nothing explains the end."""
+    """`suspect_line`: the suspect's own, where the decisive line is another rank's. `text` is the decisive line; `last` the last lines of the log that stopped, where nothing explains the end."""
 
     entry: Entry
     blame_node: str | None = None
     suspect_rank: int | None = None
+    named: Named = Named.FIRST
+    suspect_line: Line | None = None
     file: str | None = None
     line: int | None = None
     text: str = ""

@@ -7,13 +7,17 @@ import re
 import select
 import signal
 import sys
+from dataclasses import replace
 
 import pytest
 
 from contract import events as ev
 from contract.layout import Root, RunDir
+from contract.profile import RankProfile, Timing
+from supervisor.core.profiles import sentence
 from supervisor.core.story import story
-from supervisor.logs import Wanted, follow, merged
+from supervisor.logs import NoSuchLogError, Wanted, follow, merged
+from supervisor.profiles import cost
 from supervisor.render import run_view, runs_view, show_run, show_runs
 from supervisor.trend import read_trend, sparkline
 from tests.supervisor.conftest import bare_run, wait_for
@@ -56,6 +60,30 @@ def test_all_nodes_and_attempts_are_one_log_by_time(logged) -> None:
         "four",
         "nine",
     ]
+
+
+def test_a_rank_or_an_attempt_that_is_not_there_is_said(logged) -> None:
+    with pytest.raises(NoSuchLogError, match="no rank 7 in the logs of attempts 1-2; ranks that wrote: 0-1"):
+        list(merged(logged, Wanted(attempt=-1, rank=7), 0))
+    with pytest.raises(NoSuchLogError, match="attempt 9 has no logs; attempts with logs: 1-2"):
+        merged(logged, Wanted(attempt=9), 0)
+    with pytest.raises(NoSuchLogError, match="attempt 1 has no log of node n7; nodes with logs: n1, n2"):
+        merged(logged, Wanted(attempt=1, node="n7"), 0)
+    assert list(merged(logged, Wanted(attempt=1, rank=0, pattern=re.compile("nothing")), 0)) == []
+
+
+def test_what_profiling_costs_is_no_negative_number() -> None:
+    noisy = RankProfile(
+        run="r", attempt=1, generation=1, order="o", first_step=9, steps=2, rank=0, ranks=(0,),
+        plain_s=0.3, profiled_s=0.15, stopped_s=0.1,
+        timing=Timing(
+            step_s=0.15, device="cpu", regions=(), covered=1.0, comm_s=0.0, exposed_s=0.0, operators=()
+        ),
+    )  # fmt: skip
+    for language, words in (("en", "too few or too noisy"), ("zh", "太少或波动太大")):
+        assert words in cost(noisy, language)
+        assert "-50%" not in cost(noisy, language) + sentence(noisy, language)
+        assert "+100%" in cost(replace(noisy, profiled_s=0.6), language)
 
 
 def test_a_followed_log_goes_on_into_the_next_attempt_and_doubles_nothing(logged) -> None:

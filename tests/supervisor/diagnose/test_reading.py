@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import lzma
+import random
 import tracemalloc
 import zipfile
 
@@ -80,6 +81,58 @@ def test_command(tmp_path):
     assert _run(str(tmp_path / "missing")).exit_code == 1
     assert _run().exit_code == 2
     assert _run("-", input=OOM).exit_code == 0
+
+
+WATCHDOG = "[rank{}]:[E131 16:15:{}.7 ProcessGroupNCCL.cpp:616] [Rank {}] Watchdog caught collective operation timeout: "
+WORK = (
+    "WorkNCCL(SeqNum={}, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1000) ran for 1001 milliseconds"
+)
+
+
+def timed_out(rank, second, work):
+    return WATCHDOG.format(rank, second, rank) + WORK.format(work) + "\n"
+
+
+def test_who_is_named_has_its_own_line_and_the_reason(tmp_path):
+    path = tmp_path / "log"
+    path.write_text(timed_out(0, 10, 42) + timed_out(1, 11, 41) + timed_out(2, 12, 42))
+    english, chinese = _run(str(path), "--lang", "en").stdout, _run(str(path), "--lang", "zh").stdout
+    assert f"Where: {path}:1" in english
+    assert "Whom the others waited for: rank 1 (the number of its collective is the lowest)" in english
+    [own] = [line for line in english.splitlines() if f"{path}:2" in line]
+    assert "SeqNum=41" in own, "its line is shown, and not as a victim's"
+    assert "First to fail" not in english
+    assert "where all do, whose number (SeqNum) is the lowest" in english
+    assert "rank 1（它的集合通信序号最小）" in chinese
+    path.write_text(timed_out(0, 10, 42) + timed_out(2, 12, 42))
+    english = _run(str(path), "--lang", "en").stdout
+    assert "Whom the others waited for: rank 1 (the only one that reports no timeout)" in english
+    assert f"{path}:2 |" not in english
+
+
+def test_what_is_no_log_is_said_and_not_called_a_success(tmp_path):
+    noise, folder = tmp_path / "noise", tmp_path / "folder"
+    noise.write_bytes(random.Random(1).randbytes(20000))
+    folder.mkdir()
+    for name, en, zh in (
+        (noise, "is no text", "不是文本"),
+        (folder, "holds no file that may be a log", "目录里没有可当日志读的文件"),
+        (tmp_path / "missing", "No such file or directory", "没有这个文件或目录"),
+    ):
+        english, chinese = _run(str(name), "--lang", "en"), _run(str(name), "--lang", "zh")
+        assert (english.exit_code, chinese.exit_code) == (1, 1)
+        assert (en in english.stderr, zh in chinese.stderr) == (True, True)
+    (folder / "rank0.log").write_text(OOM)
+    (folder / "shard").write_bytes(noise.read_bytes())
+    found = _run(str(folder))
+    assert (found.exit_code, found.stderr) == (0, ""), "beside logs a directory holds all sorts of things"
+
+
+def test_a_log_in_another_encoding_or_with_holes_is_text(tmp_path):
+    path = tmp_path / "log"
+    for head in (b"\0" * 5000, "训练开始，读取数据\n".encode("gbk") * 50, b"\x1b[32mstep\x1b[0m 3\r\n" * 50):
+        path.write_bytes(head + OOM.encode())
+        assert diagnose([str(path)]).diagnosis.cause is Cause.GPU_OOM
 
 
 def test_no_failure_in_words(tmp_path):
