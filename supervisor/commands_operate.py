@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from contract.plain import plainly
 from contract.states import ExitCode
 from supervisor.options import Lang
-from supervisor.words import language
+from supervisor.words import language, spoken
 
 if TYPE_CHECKING:
     from contract.layout import RunDir
@@ -174,8 +175,11 @@ def _not_completed(run: "RunDir") -> None:
 def explained(error: Exception, root: Path) -> str:
     """The error, and on a full file system what to do: the wish itself has to be written there."""
     if not isinstance(error, OSError) or error.errno not in {errno.ENOSPC, errno.EDQUOT}:
-        return str(error)
+        from supervisor.core.reasons import chinese
+
+        said = plainly(error, spoken())
+        return chinese(said, {}) if spoken() == "zh" else said
     return (
-        f"{error}. Nothing was asked for: {root} has no room for the request. Make room (`df -h {root}`, or a "
+        f"{error.strerror}. Nothing was asked for: {root} has no room for the request. Make room (`df -h {root}`, or a "
         "quota), and try again; a Slurm job is ended without it by `scancel JOB` (`ciuic status RUN` names the job)"
     )

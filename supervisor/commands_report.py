@@ -23,6 +23,7 @@ def report(
     lang: Lang = "",
 ) -> None:
     """Write one HTML file that needs no network: the run's life, curves, faults, and where its time went."""
+    from contract.plain import plainly
     from supervisor.choose import NoSuchRunError, find_run, root_of
     from supervisor.report.make import report_facts
     from supervisor.report.page import page
@@ -41,6 +42,6 @@ def report(
         place = output or Path(f"{found.run_id}.html")
         place.write_text(text, encoding="utf-8")
     except (NoSuchRunError, OSError, ValueError) as error:
-        typer.echo(f"report: {error}", err=True)
+        typer.echo(f"report: {plainly(error, language(lang))}", err=True)
         raise typer.Exit(1) from None
     typer.echo(str(place))

@@ -408,7 +408,10 @@ def _find(root: Path | None, name: str) -> Any:
 
 
 def _fail(what: str, error: Exception) -> NoReturn:
-    typer.echo(f"{what}: {error}", err=True)
+    from contract.plain import plainly
+    from supervisor.words import spoken
+
+    typer.echo(f"{what}: {plainly(error, spoken())}", err=True)
     raise typer.Exit(1) from None
 
 

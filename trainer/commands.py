@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from contract.plain import plainly
 from trainer.commands_fit import fit
 
 app = typer.Typer(no_args_is_help=True, help="Prepare data, measure what fits.")
@@ -56,7 +57,7 @@ def prepare_data(
             recipe = preparing.recipe_like(tokenizer, recipe)
         index = preparing.prepare(sources, target, recipe)
     except (preparing.PrepareError, OSError) as error:
-        typer.echo(f"prepare-data: {error}", err=True)
+        typer.echo(f"prepare-data: {plainly(error)}", err=True)
         raise typer.Exit(1) from error
     typer.echo(json.dumps(index) if json_output else f"{target}: {_summary(index)}")
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from contract.plain import plainly
+
 if __name__ == "__main__":
     from trainer import preload  # noqa: F401 - first: quiet imports, and no device claimed
 
@@ -159,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         done = export(RunDir(path=given.run_dir), step=given.step, target=given.out, dtype=given.dtype)
     except (TrainerError, OSError, configuration.ConfigError) as error:
-        print(f"export: {error}", file=sys.stderr)  # noqa: T201
+        print(f"export: {plainly(error)}", file=sys.stderr)  # noqa: T201
         return 1
     facts = {
         "version": 1,

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from contract.config.deepspeed_keys import OWNED, TAKEN
 from contract.config.whole import RunConfig
+from contract.plain import required
 
 _ADAMW = frozenset({"adam", "adamw"})
 _RATES: Mapping[str, str] = {"lr": "lr", "eps": "eps", "weight_decay": "weight_decay"}
@@ -35,8 +36,8 @@ class _Feed:
         try:
             wanted = getattr(type(section).model_validate({key: value}), key)
         except ValidationError as error:
-            message = error.errors(include_url=False)[0]["msg"]
-            self.problems.append(f"deepspeed.{said}: is {value!r}; {message[0].lower()}{message[1:]}")
+            wrong = required(error.errors(include_url=False)[0])
+            self.problems.append(f"deepspeed.{said}: is {value!r}; {wrong}")
             return
         ours = getattr(section, key)
         if self.is_set(name, key) and ours != wanted:

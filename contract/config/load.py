@@ -15,6 +15,7 @@ from contract.config.data import in_storage
 from contract.config.feed import fed, rest
 from contract.config.pretrained import shaped
 from contract.config.whole import BETWEEN, RunConfig
+from contract.plain import plainly, required
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,7 @@ def load(path: Path, overrides: Sequence[str] = (), *, only: frozenset[str] = fr
     except OSError as error:
         raise ConfigError(str(path), [Problem(where="file", what=error.strerror or str(error))]) from error
     except UnicodeDecodeError as error:
-        raise ConfigError(str(path), [Problem(where="file", what=f"not UTF-8: {error}")]) from error
+        raise ConfigError(str(path), [Problem(where="file", what=plainly(error))]) from error
     try:
         value = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -181,8 +182,7 @@ def problem_of(item: Any, value: Any) -> Problem:
         return Problem(where=where, what=f"unknown key{_did_you_mean(item['loc'])}")
     shown = repr(item["input"])
     shown = shown if len(shown) <= 80 else shown[:77] + "..."
-    message = str(item["msg"])
-    return Problem(where=where, what=f"is {shown}; {message[0].lower()}{message[1:]}")
+    return Problem(where=where, what=f"is {shown}; {required(item)}")
 
 
 def _as_written(location: Sequence[str | int], value: Any) -> list[str]:
@@ -240,6 +240,8 @@ def read_resolved(path: Path) -> RunConfig:
         return RunConfig.model_validate(value)
     except OSError as error:
         raise ConfigError(str(path), [Problem(where="file", what=error.strerror or str(error))]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(str(path), [Problem(where="file", what=plainly(error))]) from error
     except ValidationError as error:
         raise ConfigError(
             str(path), [problem_of(item, value) for item in error.errors(include_url=False)]

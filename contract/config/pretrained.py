@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from contract.config.model import PRESETS, Model
+from contract.plain import required
 
 ARCHITECTURES = frozenset({"deepseek_v2", "deepseek_v3"})
 CONFIG = "config.json"
@@ -84,8 +85,7 @@ def shape_in(found: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         try:
             taken[key] = getattr(Model.model_validate({key: value}), key)
         except ValidationError as error:
-            message = error.errors(include_url=False)[0]["msg"]
-            problems.append(f"{name} is {value!r}; {message[0].lower()}{message[1:]}")
+            problems.append(f"{name} is {value!r}; {required(error.errors(include_url=False)[0])}")
     if found.get("model_type") in ARCHITECTURES:
         taken["family"] = found["model_type"]
     return taken, problems

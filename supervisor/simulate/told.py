@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from contract.config import ConfigError, load
+from contract.plain import plainly, required
 from supervisor.simulate.presets import Preset, presets
 from supervisor.simulate.scenario import Arrival, Kind, Scenario
 
@@ -63,7 +64,7 @@ def scenario_of(
         _ = scenario.config  # its policy must be one that a run could have
     except ValidationError as error:
         lines = [
-            f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors(include_url=False)
+            f"{'.'.join(map(str, item['loc']))}: {required(item)}" for item in error.errors(include_url=False)
         ]
         raise ScenarioError("; ".join(lines)) from error
     if problems := scenario.contradictions():
@@ -102,7 +103,8 @@ def read_trace(path: Path) -> tuple[Arrival, ...]:
                 _row(line) for line in csv.reader(text.splitlines()) if line and not line[0].startswith("#")
             ]
     except (OSError, ValueError, TypeError) as error:
-        raise ScenarioError(f"{path}: {error}") from error
+        said = plainly(error)
+        raise ScenarioError(said if isinstance(error, OSError) else f"{path}: {said}") from error
     found = []
     for number, row in enumerate(rows, start=1):
         try:
@@ -110,7 +112,7 @@ def read_trace(path: Path) -> tuple[Arrival, ...]:
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             raise ScenarioError(
-                f"{path}, entry {number}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+                f"{path}, entry {number}: {'.'.join(map(str, first['loc']))}: {required(first)}"
             ) from error
     if not found:
         raise ScenarioError(f"{path}: no fault in it")
