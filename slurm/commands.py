@@ -1,6 +1,7 @@
 """`ciuic check` and `ciuic submit`. Mounted by the command line; what they need is imported when they run."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,10 @@ from slurm.commands_bench import app as bench
 from slurm.commands_tune import tune
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from contract.config import RunConfig
+    from slurm.create import Outcome
 
 ConfigPath = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="Recipe in TOML, for example configs/tiny-local.toml.")
@@ -81,7 +85,7 @@ def submit(
     except OSError as error:
         typer.echo(f"{place}: no run can be created: {error}", err=True)
         raise typer.Exit(ExitCode.FAILED) from error
-    outcome = first_attempt(run, loaded)
+    outcome = _told_when_slow(lambda: first_attempt(run, loaded), loaded)
     if outcome.problem:
         typer.echo(f"{run.run_id} is created, but not in the queue: {outcome.problem}", err=True)
     elif outcome.left_to_supervisor:
@@ -91,6 +95,17 @@ def submit(
     typer.echo(run.run_id)
     if outcome.problem:
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _told_when_slow(submission: "Callable[[], Outcome]", config: "RunConfig") -> "Outcome":
+    from slurm.create import FIND_S
+    from slurm.patience import telling
+
+    if config.job.executor != "slurm":
+        return submission()
+    most_s = config.supervisor.submit_timeout_s + FIND_S
+    with telling(partial(typer.echo, err=True), f"waits for Slurm, for {most_s:.0f} s at most"):
+        return submission()
 
 
 def _plot(path: Path, overrides: list[str] | None, *, json_output: bool) -> None:

@@ -20,8 +20,10 @@ from contract.states import ControlPhase
 from slurm import submit
 from slurm.container import inside
 from slurm.find import Finding, find_attempt
+from slurm.patience import Patience
 from slurm.request import attempt_tag
 
+FIND_S = 5.0  # after a submission in doubt; a supervisor asks again
 # Slurm replaces `%` in the paths of output files, and takes backslashes and line ends apart.
 _NOT_IN_PATHS = frozenset('%\\"\n\r')
 
@@ -133,7 +135,7 @@ def _submit_first(run: RunDir, config: RunConfig, journal: Journal) -> Outcome:
     journal.append(AttemptIntended(attempt=1, tag=attempt_tag(run.run_id, 1), reason="submitted"))
     answer = submit.submit_attempt(run, config, 1)
     if isinstance(answer, submit.SubmitFailed) and answer.doubtful:
-        found = find_attempt(run, 1)
+        found = find_attempt(run, 1, Patience(FIND_S))
         if found.finding is Finding.FOUND:
             journal.append(AttemptSubmitted(attempt=1, job_id=found.job_id, adopted=True))
             return Outcome(run=run, job_id=found.job_id)

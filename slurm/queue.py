@@ -7,15 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from contract.beat import Beat, read_beat
-from contract.config import RunConfig
 from contract.control import read_claim
 from contract.files import lock_is_held
 from contract.layout import RunDir
 from contract.states import ExitCode, JobState
 from slurm import nodes, processes, squeue
 from slurm.job import JobRecord, read_job
+from slurm.patience import Patience, unheard
 from slurm.request import attempt_tag
 from slurm.words import Row
+
+CANCEL_S = 5.0  # each of its two questions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,14 +58,12 @@ class QueueClient(Protocol):
         """State of each of these jobs, by `Job.key`. What cannot be learned is UNKNOWN; nothing is raised."""
         ...
 
-    def cancel(self, job: Job, *, force: bool) -> None:
-        """Ask the job to end; with `force`, make it. Returns at once: `look` tells when it is over."""
+    def cancel(self, job: Job, *, force: bool) -> bool:
+        """Ask the job to end; with `force`, make it. `look` tells when it is over.
+
+        Returns soon: False when the queue did not hear of it, and must be asked again.
+        """
         ...
-
-
-def queue_for(config: RunConfig) -> QueueClient:
-    """The client for this run's executor."""
-    return SlurmQueue() if config.job.executor == "slurm" else LocalQueue()
 
 
 class LocalQueue:
@@ -72,12 +72,13 @@ class LocalQueue:
     def look(self, jobs: Sequence[Job]) -> Mapping[tuple[str, int], JobSeen]:
         return {job.key: self._look(job) for job in jobs}
 
-    def cancel(self, job: Job, *, force: bool) -> None:
+    def cancel(self, job: Job, *, force: bool) -> bool:
         found = processes.find(job.run, job.attempt)
         # First whoever could start more. submitit's tasks swallow SIGTERM, and have nothing to clean up.
         for item in sorted(found, key=lambda item: list(processes.Role).index(item.role)):
             gently = item.role is processes.Role.AGENT and not force
             processes.end(job.run, job.attempt, item, signal.SIGTERM if gently else signal.SIGKILL)
+        return True
 
     def _look(self, job: Job) -> JobSeen:
         try:
@@ -127,6 +128,7 @@ class SlurmQueue:
 
     def __init__(self, ask: squeue.Ask = squeue.ask) -> None:
         self._ask = ask
+        self._own_patience = ask is squeue.ask
 
     def look(self, jobs: Sequence[Job]) -> Mapping[tuple[str, int], JobSeen]:
         rows = squeue.list_jobs(self._ask)
@@ -137,13 +139,19 @@ class SlurmQueue:
             }
         return {job.key: self._seen(job, rows) for job in jobs}
 
-    def cancel(self, job: Job, *, force: bool) -> None:
+    def cancel(self, job: Job, *, force: bool) -> bool:
         how = ["--signal=KILL", "--full"] if force else []
         # A submission in doubt may have got in twice: nothing that carries the attempt's tag may stay.
-        others = [row.job_id for row in of_attempt(job, squeue.list_jobs(self._ask) or []) if row.state.alive]
+        rows = squeue.list_jobs(self._hurried())
+        others = [row.job_id for row in of_attempt(job, rows or []) if row.state.alive]
         ids = list(dict.fromkeys([*([job.job_id] if job.job_id else []), *others]))
-        if ids:
-            self._ask(["scancel", *how, *ids])
+        if not ids:
+            return rows is not None
+        return not unheard(self._hurried()(["scancel", *how, *ids]))
+
+    def _hurried(self) -> squeue.Ask:
+        """For questions on whose answer a round waits."""
+        return Patience(CANCEL_S) if self._own_patience else self._ask
 
     def _seen(self, job: Job, rows: Sequence[Row]) -> JobSeen:
         row = _choose(job, of_attempt(job, rows))

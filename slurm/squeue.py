@@ -30,8 +30,8 @@ class Answer:
 Ask = Callable[[Sequence[str]], Answer | None]
 
 
-def ask(command: Sequence[str]) -> Answer | None:
-    """Run a client of Slurm; None when it did not answer in time."""
+def ask(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> Answer | None:
+    """Run a client of Slurm; None when it did not answer in time. It is ended then."""
     # SQUEUE_FORMAT and its like in a user's profile would change what we parse.
     clean = {
         name: value
@@ -39,7 +39,7 @@ def ask(command: Sequence[str]) -> Answer | None:
         if not name.startswith(("SQUEUE_", "SACCT_", "SCANCEL_", "SINFO_"))
     }
     try:
-        done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, env=clean, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=timeout_s, env=clean, check=False)
     except FileNotFoundError:
         return Answer(code=_NOT_THERE, out="", err=f"{command[0]}: not installed")
     except (OSError, subprocess.TimeoutExpired):

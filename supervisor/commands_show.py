@@ -45,9 +45,10 @@ def status(
             raise typer.BadParameter("--watch is for people; a program calls status --json again")
         _watch(root, run, language(lang))
         return
+    slurm = _patience()
     if run:
         now = time.time()
-        reading = _read(root, run, now)
+        reading = _read(root, run, now, slurm)
         if as_json:
             _out(_facts_of(reading, seen=_unwatched_s(root, reading, now) is not None))
         else:
@@ -58,12 +59,30 @@ def status(
                 language(lang),
                 age,
             )
+        _tell_silence(slurm, language(lang))
         return
-    rows, place, holder = _all_facts(root, lang="en" if as_json else language(lang))
+    rows, place, holder = _all_facts(root, slurm, lang="en" if as_json else language(lang))
     if as_json:
         _out({"version": 1, "runs": rows})
-        return
-    show_runs(rows, place, holder, language(lang))
+    else:
+        show_runs(rows, place, holder, language(lang))
+    _tell_silence(slurm, language(lang))
+
+
+def _patience() -> Any:
+    """For all questions of this command to Slurm, whatever the number of runs."""
+    from slurm.patience import Patience
+    from supervisor.reading import LOOK_S
+
+    return Patience(LOOK_S)
+
+
+def _tell_silence(slurm: Any, lang: str) -> None:
+    from supervisor.core.text import one_line
+    from supervisor.words import text
+
+    if slurm.silent:
+        typer.echo(text("slurm-silent", lang, why=one_line(slurm.silent, 200)), err=True)
 
 
 def explain(run: Name, root: Where = None, as_json: Json = False, lang: Lang = "") -> None:
@@ -77,8 +96,10 @@ def explain(run: Name, root: Where = None, as_json: Json = False, lang: Lang = "
     from supervisor.words import command_name, language, text
 
     now = time.time()
-    reading = _read(root, run, now)
+    slurm = _patience()
+    reading = _read(root, run, now, slurm)
     words = language(lang)
+    _tell_silence(slurm, words)
     lines = story(reading.events, "en" if as_json else words)  # what machines read stays English
     actions = would_come(reading, now)
     coming = _coming(actions, "en" if as_json else words, recorded(reading, now))
@@ -294,10 +315,10 @@ def _watch(root: Path | None, name: str, lang: str) -> None:
     def look() -> Any:
         if name:
             now = time.time()
-            reading = _read(root, name, now, seen)
+            reading = _read(root, name, now, None, seen)
             age = _unwatched_s(root, reading, now)
             return run_view(_facts_of(reading, lang, seen=age is not None), _trend(root, name), lang, age)
-        return runs_view(*_all_facts(root, seen, lang), lang)
+        return runs_view(*_all_facts(root, None, seen, lang), lang)
 
     try:
         with Live(look(), console=console_for_live(), auto_refresh=False, screen=False) as live:
@@ -360,7 +381,7 @@ def _in_chinese(facts: dict[str, Any], reading: Any) -> dict[str, Any]:
 
 
 def _all_facts(
-    root: Path | None, watched: dict[str, Any] | None = None, lang: str = "en"
+    root: Path | None, slurm: Any, watched: dict[str, Any] | None = None, lang: str = "en"
 ) -> tuple[list[dict[str, Any]], Any, Any]:
     """One row a run; a run that cannot be read has a row that says so."""
     from supervisor.adapters.leadership import current_holder
@@ -371,7 +392,7 @@ def _all_facts(
     rows = []
     for run in runs_under(place):
         try:
-            facts = _facts_of(_read_of(run, time.time(), watched), lang, seen=holder is None)
+            facts = _facts_of(_read_of(run, time.time(), slurm, watched), lang, seen=holder is None)
             rows.append(
                 {key: value for key, value in facts.items() if key not in {"version", "attempts", "ranks"}}
             )
@@ -380,22 +401,20 @@ def _all_facts(
     return rows, place.path, holder
 
 
-def _read(root: Path | None, name: str, now: float, watched: dict[str, Any] | None = None) -> Any:
+def _read(root: Path | None, name: str, now: float, slurm: Any, watched: dict[str, Any] | None = None) -> Any:
     try:
-        return _read_of(_find(root, name), now, watched)
+        return _read_of(_find(root, name), now, slurm, watched)
     except (OSError, ValueError) as error:
         _fail(name, error)
 
 
-def _read_of(run: Any, now: float, watched: dict[str, Any] | None) -> Any:
-    """One look; with `watched`, which keeps the observers, at files only."""
+def _read_of(run: Any, now: float, slurm: Any, watched: dict[str, Any] | None) -> Any:
+    """One look, without `slurm` at files only; `watched` keeps the observers."""
     from supervisor.adapters.rundir import Observer
     from supervisor.reading import read
 
-    if watched is None:
-        return read(run, now, time.monotonic())
-    observer = watched.setdefault(run.run_id, Observer(run))
-    return read(run, now, time.monotonic(), ask_queue=False, observer=observer)
+    observer = None if watched is None else watched.setdefault(run.run_id, Observer(run))
+    return read(run, now, time.monotonic(), slurm=slurm, observer=observer)
 
 
 def _find(root: Path | None, name: str) -> Any:

@@ -1,5 +1,6 @@
 """A person's wish: handed to the supervisor that is alive, or carried through by ourselves when there is none."""
 
+import contextlib
 import getpass
 import os
 import time
@@ -7,12 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from contract.config import ConfigError, read_resolved
 from contract.events import Event, EvidenceKept, ProfileKept, RequestDone
 from contract.files import FileLock, lock_is_held
 from contract.history import History, fold
 from contract.journal import JournalReader
 from contract.layout import Root, RunDir
 from contract.requests import Request, RequestKind, new_id, read_requests, write_request
+from slurm.patience import telling
 from supervisor.adapters.leadership import Leadership, RefusedError, take
 from supervisor.adapters.post import TIMEOUT_S
 from supervisor.adapters.requests import answer
@@ -61,6 +64,24 @@ def ask(
     write_request(run, request)
     watch = _Watch(run, request.id)
     deadline = time.monotonic() + wait_s
+    with telling(say, f"waits for {_waited_for(run)}, for {wait_s:.0f} s at most (--wait)"):
+        outcome = _outcome(root, run, kind, watch, deadline, say)
+    return outcome or Outcome(
+        ok=False, text=f"not answered within {wait_s:.0f} s; request {request.id} stays open. {watch.where}"
+    )
+
+
+def _waited_for(run: RunDir) -> str:
+    with contextlib.suppress(ConfigError):
+        return "Slurm" if read_resolved(run.config).job.executor == "slurm" else "the job"
+    return "the outcome"
+
+
+def _outcome(
+    root: Root, run: RunDir, kind: RequestKind, watch: "_Watch", deadline: float, say: Callable[[str], None]
+) -> Outcome | None:
+    """The answer to the request, whoever gives it; None when the time is up."""
+    owner = run.path.stat().st_uid
     while time.monotonic() < deadline:
         if (done := watch.look()) is not None:
             return watch.outcome(done)
@@ -71,9 +92,7 @@ def ask(
             elif leadership is not None:
                 return _ourselves(run, leadership, watch, deadline, say)
         time.sleep(_POLL_S)
-    return Outcome(
-        ok=False, text=f"not answered within {wait_s:.0f} s; request {request.id} stays open. {watch.where}"
-    )
+    return None
 
 
 def _lead(root: Root, kind: RequestKind, say: Callable[[str], None]) -> Leadership | None:

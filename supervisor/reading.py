@@ -8,7 +8,8 @@ from contract.history import History, fold
 from contract.journal import JournalReader
 from contract.layout import RunDir
 from contract.states import JobState, RunState, VerdictKind
-from slurm.queue import Job, queue_for
+from slurm.patience import Patience
+from slurm.queue import Job, LocalQueue, SlurmQueue
 from supervisor.adapters.queues import job_id_of, look_of, recorded_end
 from supervisor.adapters.rundir import Observer
 from supervisor.book import journal_trouble
@@ -17,6 +18,8 @@ from supervisor.core.look import silent_limit_s
 from supervisor.core.observation import JobLook, Observation
 from supervisor.core.verdict import Verdict
 from supervisor.mail import NOT_CONFIGURED
+
+LOOK_S = 5.0  # whoever looks waits no longer for Slurm; the files say enough
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +45,16 @@ class Reading:
 
 
 def read(
-    run: RunDir, now: float, monotonic: float, *, ask_queue: bool = True, observer: Observer | None = None
+    run: RunDir,
+    now: float,
+    monotonic: float,
+    *,
+    slurm: Patience | None,
+    observer: Observer | None = None,
 ) -> Reading:
-    """Look once. Without `ask_queue` only at files: of a job that is not recorded as ended the state is unknown.
+    """Look once. Without `slurm` only at files: of a job that is not recorded as ended the state is unknown.
 
+    With one `slurm` for many runs the queue is asked once for all.
     An `observer` that has looked before knows for how long a beat has stood still.
 
     Raises:
@@ -59,7 +68,7 @@ def read(
     if lost:
         history = replace(history, run=run.run_id, state=RunState.UNKNOWN, reason=lost, lost=lost)
     observation = (observer or Observer(run)).look(
-        config, lambda attempt: _job(run, config, history, attempt, ask=ask_queue), monotonic
+        config, lambda attempt: _job(run, config, history, attempt, slurm), monotonic
     )
     observation = aged_by_files(run, observation, config, now)
     verdict = (
@@ -115,12 +124,13 @@ def all_left(observation: Observation) -> bool:
     return bool(ours) and all(seen.alive is False or beat.done_code is not None for seen, beat in ours)
 
 
-def _job(run: RunDir, config: RunConfig, history: History, attempt: int, *, ask: bool) -> JobLook:
+def _job(run: RunDir, config: RunConfig, history: History, attempt: int, slurm: Patience | None) -> JobLook:
     over = recorded_end(history, attempt)
     if over is not None:
         return over
-    if not ask:
+    if slurm is None:
         return JobLook(state=JobState.UNKNOWN, job_id=job_id_of(history, attempt))
     job = Job(run=run, attempt=attempt, job_id=job_id_of(history, attempt))
-    seen = queue_for(config).look([job])[job.key]
+    queue = SlurmQueue(slurm) if config.job.executor == "slurm" else LocalQueue()
+    seen = queue.look([job])[job.key]
     return look_of(seen, 0.0)

@@ -272,6 +272,8 @@ class Supervision:
         if recovered is not None:
             book.append(recovered)
         config = wished(active.config, book.history, observation)
+        if active.complete:
+            active.hands.again()
         # Read afresh: what was just journalled must not lie in the future of the decision.
         for action in decide(book.history, observation, verdict, config, self._world.clock()):
             if isinstance(action, do.Wait) and action.reason.startswith(storm.HELD):

@@ -106,6 +106,10 @@ TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "{what}；需要先启动看护进程：{ciuic} supervise --root {root}",
         ),
         "nothing": ("nothing to do", "无事可做"),
+        "slurm-silent": (
+            "Slurm does not answer ({why}): this is told from the files alone",
+            "Slurm 没有应答（{why}）：以上只根据文件",
+        ),
         "held": (
             "somebody must release the job, or cancel it: {ciuic} cancel {run}",
             "需要有人放行作业，或取消：{ciuic} cancel {run}",

@@ -17,6 +17,7 @@ from contract.states import ControlPhase, JobState
 from slurm.find import Finding, find_attempt
 from slurm.job import read_job
 from slurm.nodes import keep_facts, list_nodes
+from slurm.patience import Patience
 from slurm.queue import Job, QueueClient
 from slurm.request import attempt_tag
 from slurm.submit import Submitted, submit_attempt
@@ -29,6 +30,7 @@ from supervisor.core.placement import affordable
 
 _KEPT_ORDERS = 16
 _AGAIN_S = 10.0  # between two identical orders for the queue
+_ASK_S = 5.0  # a round waits no longer for an answer of Slurm; the next one asks again
 _LOOK_AGAIN_S = 5.0  # between two questions about a submission in doubt
 
 
@@ -46,6 +48,8 @@ class Hands:
     _refused: set[int] = field(
         default_factory=set
     )  # attempts whose last submission was refused without a doubt
+
+    _unheard: do.Cancel | None = None  # what the queue must be asked for again
 
     @property
     def history(self) -> History:
@@ -66,6 +70,11 @@ class Hands:
                 pass
             case _:
                 assert_never(action)
+
+    def again(self) -> None:
+        """What the queue did not hear when it was asked."""
+        if self._unheard is not None:
+            self._cancel(self._unheard)
 
     def _touch_the_job(
         self, action: do.Submit | do.Prepare | do.Go | do.SaveAndLeave | do.Cancel | do.TakeEvidence
@@ -178,7 +187,7 @@ class Hands:
         if not exclude:
             return ()
         job = self.config.job
-        rows = list_nodes(partition=job.partition)
+        rows = list_nodes(partition=job.partition, ask=Patience(_ASK_S))
         if rows is None:  # then sbatch will hardly answer either
             return exclude
         usable = frozenset(name for name, row in rows.items() if row.usable and name not in job.exclude)
@@ -196,7 +205,7 @@ class Hands:
         """Whether no job of this attempt exists. One that does is adopted; in doubt we ask again later."""
         if not self._due(f"find {attempt}", _LOOK_AGAIN_S):
             return False
-        found = find_attempt(self.book.run, attempt)
+        found = find_attempt(self.book.run, attempt, Patience(_ASK_S))
         if found.finding is Finding.ABSENT:
             if not self._certainly(attempt):
                 return False
@@ -317,15 +326,20 @@ class Hands:
     def _cancel(self, action: do.Cancel) -> None:
         attempt = self._attempt(action.attempt)
         if attempt is None or attempt.ended:
+            self._unheard = None
             return
         if attempt.cancel is None:
             self.book.append(ev.CancelIntended(attempt=action.attempt, reason=action.reason))
         if not self._due(f"cancel {action.attempt} {action.force}"):
             return
-        self.say(f"ends attempt {action.attempt}{' by force' if action.force else ''}: {action.reason}")
+        if action != self._unheard:
+            self.say(f"ends attempt {action.attempt}{' by force' if action.force else ''}: {action.reason}")
         self.book.guard()
         job = Job(run=self.book.run, attempt=action.attempt, job_id=attempt.job_id)
-        self.queue.cancel(job, force=action.force)
+        heard = self.queue.cancel(job, force=action.force)
+        if not heard and action != self._unheard:
+            self.say(f"the queue has not heard that attempt {action.attempt} is to end; it is asked again")
+        self._unheard = None if heard else action
 
     def _close(self, action: do.CloseAttempt) -> None:
         attempt = self._attempt(action.attempt)

@@ -17,7 +17,7 @@ def report_facts(run: RunDir, now: float, monotonic: float) -> dict[str, Any]:
         OSError: a file of the run cannot be read.
         ConfigError: run.toml cannot be read.
     """
-    reading = read(run, now, monotonic, ask_queue=False)
+    reading = read(run, now, monotonic, slurm=None)
     return facts(
         status(reading.history, reading.observation, reading.verdict, now),
         reading.history,

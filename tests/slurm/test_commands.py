@@ -76,6 +76,18 @@ def test_what_sbatch_refuses_is_told_in_its_own_words_and_one_line(tmp_path, mon
     assert "FailedJobError" not in done.stderr
 
 
+def test_submit_says_that_it_waits_for_slurm_and_for_how_long(tmp_path, monkeypatch):
+    silent = "exec sleep 60"
+    monkeypatch.setenv("PATH", clients(tmp_path / "bin", sbatch=silent, srun="exit 0", squeue="exit 1"))
+    recipe = tmp_path / "slurm.toml"
+    recipe.write_text(dump(config_of(job={"executor": "slurm"}, supervisor={"submit_timeout_s": 4})))
+    begun = time.monotonic()
+    done = ciuic("submit", recipe, "--root", "runs", cwd=tmp_path)
+    assert time.monotonic() - begun < 30
+    assert done.stderr.splitlines()[0] == "waits for Slurm, for 9 s at most"
+    assert "no answer within 4 s" in done.stderr
+
+
 def test_make_submit_without_a_recipe_submits_nothing():
     done = subprocess.run(
         ["make", "-s", "-C", Path(__file__).parents[2], "submit"],
@@ -109,7 +121,7 @@ def test_a_bad_recipe_shows_everything_and_leaves_nothing(recipe, tmp_path):
 
 def test_what_only_submitting_can_refuse_leaves_nothing_either(tmp_path):
     with pytest.raises(ConfigError, match=r"job\.image.*\n.*run\.root"):
-        create_run(config_of(job={"image": "x.sqsh"}), tmp_path / "50%")
+        create_run(config_of(job={"image": "x.sqsh", "executor": "slurm"}), tmp_path / "50%, or so")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from slurm.find import Finding, find_attempt
 from slurm.hostlist import expand
 from slurm.job import write_job
 from slurm.nodes import parse_sinfo
+from slurm.patience import Patience
 from slurm.queue import Job, LocalQueue, SlurmQueue
 from slurm.squeue import Answer, ask, parse_sacct, parse_scontrol, parse_squeue
 from slurm.submit import classify
@@ -198,6 +200,45 @@ def test_cancelling_escalates():
     SlurmQueue(clients).cancel(JOB, force=True)
     cancelled = [command for command in clients.asked if command[0] == "scancel"]
     assert cancelled == [["scancel", "12"], ["scancel", "--signal=KILL", "--full", "12"]]
+
+
+@pytest.mark.parametrize(
+    ("answers", "heard"),
+    [
+        ({}, False),
+        ({"squeue": ok(), "scancel": failed("scancel: error: Unable to contact slurm controller")}, False),
+        ({"squeue": ok(), "scancel": failed("scancel: error: Invalid job id 12")}, True),
+        ({"squeue": ok(), "scancel": ok()}, True),
+    ],
+)
+def test_whether_the_queue_has_heard_that_a_job_is_to_end(answers, heard):
+    assert SlurmQueue(Clients(**answers)).cancel(JOB, force=False) is heard
+
+
+def test_one_command_waits_for_slurm_once_whatever_it_asks():
+    asked, now = [], [0.0]
+
+    def silent(command, timeout_s):
+        asked.append((command[0], timeout_s))
+        now[0] += min(timeout_s, 3.0)
+        return None if timeout_s < 4 else ok("12|RUNNING|None|n1|deep-1|x")
+
+    patience = Patience(5.0, ask=silent, clock=lambda: now[0])
+    for _ in range(4):  # four runs
+        assert SlurmQueue(patience).look([JOB])[JOB.key].state is JobState.RUNNING
+    assert patience.silent == ""
+    patience(["scontrol", "show"])
+    patience(["sacct"])
+    assert asked == [("squeue", 5.0), ("scontrol", 2.0)]
+    assert (now[0], patience.silent) == (5.0, "sacct: no answer within 5 s")
+
+
+def test_a_client_that_tries_for_ever_is_ended(tmp_path):
+    begun = time.monotonic()
+    assert Patience(0.3)(["sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 60"]) is None
+    assert time.monotonic() - begun < 10
+    pid = (tmp_path / "pid").read_text().strip()
+    assert not Path(f"/proc/{pid}").exists()
 
 
 def test_a_job_that_got_in_twice_is_seen_and_cancelled_whole():

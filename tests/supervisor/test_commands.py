@@ -1,6 +1,7 @@
 """pause, resume, cancel, status and explain, with and without a supervisor."""
 
 import errno
+import os
 import re
 import subprocess
 import sys
@@ -11,15 +12,19 @@ import pytest
 
 from contract import events as ev
 from contract.beat import Beat
+from contract.config import read_resolved
 from contract.journal import Journal
 from contract.metrics import merged
 from contract.states import AgentPhase, JobState
+from supervisor.adapters.act import Hands
+from supervisor.book import Book
 from supervisor.commands_operate import explained
+from supervisor.core import actions as do
 from supervisor.core.observation import JobLook, NodeSeen, Observation
 from supervisor.demo.robot import Robot
 from supervisor.reading import all_left
 from tests.standin import expected_losses
-from tests.supervisor.conftest import bare_run, wait_for
+from tests.supervisor.conftest import bare_run, config_of, wait_for
 from tests.supervisor.place import Place, alive, bodies, history, wait_for_state, wait_for_step, workers
 from tests.supervisor.schemas import check
 
@@ -218,6 +223,76 @@ def test_a_completed_run_says_that_nothing_of_it_changes(place) -> None:
             "a new one takes other settings: ciuic submit CONFIG --set SECTION.KEY=VALUE"
         )
     ]
+
+
+@pytest.fixture
+def silent_slurm(tmp_path, monkeypatch):
+    """Slurm's clients without a controller; the file holds a line for each question."""
+    asked = tmp_path / "asked"
+    asked.touch()
+    (tmp_path / "bin").mkdir()
+    for name in ("squeue", "scontrol", "sacct", "sinfo", "scancel", "sbatch", "srun"):
+        script = tmp_path / "bin" / name
+        script.write_text(
+            f"#!/bin/sh\necho {name} >> {asked}\necho '{name}: error: Unable to contact slurm controller' >&2\nexit 1\n"
+        )
+        script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    return asked
+
+
+def slurm_run(root, run_id):
+    """A run whose job 7 was handed in."""
+    run = bare_run(root, run_id, config_of(job={"executor": "slurm"}))
+    journal = Journal(run.journal, clock=time.time, epoch=0)
+    journal.append(ev.AttemptIntended(attempt=1, tag="t", reason="x"))
+    journal.append(ev.AttemptSubmitted(attempt=1, job_id="7"))
+    journal.close()
+    return run
+
+
+def test_status_asks_a_silent_slurm_once_for_all_runs_and_says_so(place, silent_slurm) -> None:
+    for number in range(3):
+        slurm_run(place.root, f"t-{number}")
+    done = place.ciuic("status", "--json")
+    assert done.returncode == 0, done.stderr
+    assert len(check("runs", done.stdout)["runs"]) == 3
+    assert done.stderr.splitlines() == [
+        "Slurm does not answer (squeue: error: Unable to contact slurm controller): this is told from the files alone"
+    ]
+    assert silent_slurm.read_text().split() == ["squeue"]
+    assert "以上只根据文件" in place.ciuic("explain", "t-1", "--lang", "zh").stderr
+
+
+def test_cancel_says_that_it_waits_for_slurm_and_for_how_long(place, silent_slurm) -> None:
+    run = slurm_run(place.root, "t-1")
+    done = place.ciuic("cancel", run.run_id, "--wait", "4")
+    assert done.returncode == 1
+    assert "waits for Slurm, for 4 s at most (--wait)" in done.stderr
+    assert "the queue has not heard that attempt 1 is to end" in done.stderr
+    assert "scancel" in silent_slurm.read_text()
+
+
+def test_what_the_queue_has_not_heard_it_is_asked_again(root) -> None:
+    run, now, answers = slurm_run(root, "t-1"), [0.0], [False, False, True]
+    asked: list[bool] = []
+
+    class Deaf:
+        def cancel(self, job, *, force):
+            asked.append(force)
+            return answers[len(asked) - 1]
+
+    book = Book(run, clock=time.time, epoch=1, guard=lambda: None)
+    said: list[str] = []
+    hands = Hands(
+        book=book, config=read_resolved(run.config), queue=Deaf(), clock=lambda: now[0], say=said.append
+    )
+    hands.carry_out(do.Cancel(attempt=1, reason="asked"))
+    for now[0] in (1.0, 11.0, 12.0, 22.0, 33.0, 44.0):
+        hands.again()
+    assert asked == [False] * 3, "each ten seconds, until it is heard"
+    assert len(said) == 2
+    book.close()
 
 
 def test_one_run_that_cannot_be_read_does_not_hide_the_others(place) -> None:

@@ -60,7 +60,7 @@ def _aged(run, seconds: float, *nodes: str) -> None:
 
 
 def _reading(run) -> Reading:
-    return read(run, time.time(), time.monotonic(), ask_queue=False)
+    return read(run, time.time(), time.monotonic(), slurm=None)
 
 
 def _look(run):
