@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from supervisor.options import Lang
+
 
 def alert_test(
     config: Annotated[
@@ -16,10 +18,12 @@ def alert_test(
         list[str] | None, typer.Option("--set", help="section.key=value; may be repeated.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Facts for programs.")] = False,
+    lang: Lang = "",
 ) -> None:
     """Send one test message to each receiver of the recipe's [alerts], and say what arrived."""
     from contract.config import ConfigError, load, parse
     from supervisor.alert_test import try_receivers
+    from supervisor.words import language, text
 
     only = frozenset({"alerts"})
     try:
@@ -31,18 +35,18 @@ def alert_test(
     except ConfigError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(78) from None
-    trials = try_receivers(found.alerts.receivers)
+    words = language("en" if as_json else lang)
+    trials = try_receivers(found.alerts.receivers, lang=words)
     if as_json:
         typer.echo(
             json.dumps({"version": 1, "receivers": [asdict(trial) for trial in trials]}, ensure_ascii=False)
         )
     for trial in () if as_json else trials:
-        typer.echo(
-            f"{trial.receiver}: {'delivered' if trial.delivered else f'NOT delivered: {trial.reason}'}"
-        )
+        outcome = "delivered" if trial.delivered else "not-delivered"
+        typer.echo(text(outcome, words, name=trial.receiver, why=trial.reason))
         if trial.hint:
             typer.echo(f"  {trial.hint}", err=True)
     if not trials:
-        typer.echo("alert-test: [alerts] names no receiver: nobody will be told anything", err=True)
+        typer.echo(f"alert-test: {text('no-receiver', words)}", err=True)
     if not trials or not all(trial.delivered for trial in trials):
         raise typer.Exit(1)

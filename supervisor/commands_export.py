@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from supervisor.options import Lang
+
 
 class Dtype(StrEnum):
     """Formats of exported weights."""
@@ -30,9 +32,11 @@ def export(
     ] = None,
     dtype: Annotated[Dtype, typer.Option(help="Format of the weights.")] = Dtype.BF16,
     as_json: Annotated[bool, typer.Option("--json", help="Facts for programs.")] = False,
+    lang: Lang = "",
 ) -> None:
     """Write a checkpoint in Hugging Face format, for `AutoModelForCausalLM.from_pretrained`."""
     from supervisor.choose import NoSuchRunError, find_run, root_of
+    from supervisor.words import language, text
 
     try:
         found = find_run(root_of(root), run)
@@ -51,9 +55,7 @@ def export(
     if as_json:
         typer.echo(json.dumps(facts, ensure_ascii=False))
         return
-    tokenizer = (
-        "with its tokenizer" if facts["tokenizer"] else "without tokenizer files (the data is plain bytes)"
-    )
-    typer.echo(
-        f"step {facts['step']}, {facts['bytes'] / 1e6:,.1f} MB in {dtype.value}, {tokenizer}: {facts['path']}"
-    )
+    words = language(lang)
+    tokenizer = text("with-tokenizer" if facts["tokenizer"] else "no-tokenizer", words)
+    shown = {"step": facts["step"], "size": facts["bytes"] / 1e6, "path": facts["path"]}
+    typer.echo(text("exported", words, dtype=dtype.value, tokenizer=tokenizer, **shown))

@@ -150,7 +150,7 @@ def _scenario(
 
 def _run(preset: Any, scenario: Any, replicas: int, seed: int, wanted: dict[str, bool], lang: str) -> None:
     from supervisor.simulate.render import lines
-    from supervisor.simulate.results import facts, sensitivity, simulate
+    from supervisor.simulate.results import advice, facts, sensitivity, simulate
     from supervisor.words import language
 
     result = simulate(scenario, replicas=replicas, seed=seed)
@@ -163,6 +163,7 @@ def _run(preset: Any, scenario: Any, replicas: int, seed: int, wanted: dict[str,
         ]
         typer.echo(json.dumps({**about, **found, "sensitivity": told}, ensure_ascii=False))
         return
+    found["bottleneck"]["what"] = advice(result, language(lang))
     for line in lines(found, changes, preset.published, language(lang)):
         typer.echo(line)
 

@@ -89,6 +89,21 @@ TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "silenced": ("Silenced by {by} until {until}", "{by} 已静默到 {until}"),
         "no-alerts": ("Alerts are not delivered: {why}", "告警未送达：{why}"),
+        "delivered": ("{name}: delivered", "{name}：已送达"),
+        "not-delivered": ("{name}: NOT delivered: {why}", "{name}：未送达：{why}"),
+        "no-receiver": (
+            "[alerts] names no receiver: nobody will be told anything",
+            "[alerts] 中没有接收方：不会通知任何人",
+        ),
+        "exported": (
+            "step {step}, {size:,.1f} MB in {dtype}, {tokenizer}: {path}",
+            "第 {step} 步，{size:,.1f} MB（{dtype}），{tokenizer}：{path}",
+        ),
+        "with-tokenizer": ("with its tokenizer", "含分词器"),
+        "no-tokenizer": (
+            "without tokenizer files (the data is plain bytes)",
+            "不含分词器文件（数据是纯字节）",
+        ),
         "observed": (
             "Only observed (observe_only): judged and told, nothing is done",
             "只观察（observe_only）：只判断和通知，不处理",

@@ -1,5 +1,6 @@
 """The result for people, in English or Chinese."""
 
+import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -55,6 +56,28 @@ _TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
     }
 )
 
+# What was changed, in Chinese; names of settings stay.
+_CHANGES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), form)
+    for pattern, form in (
+        (r"save every (\d+) s", r"每 \1 秒保存一次"),
+        (r"save every (\d+) s \(auto\)", r"每 \1 秒保存一次（自动）"),
+        (r"(\w+) halved", r"\1 减半"),
+        (r"half as many faults", "故障减半"),
+        (r"twice as many faults", "故障加倍"),
+        (r"hangs seen after (\d+) s \(PyTorch's time-out\)", r"卡住 \1 秒后才发现（PyTorch 的超时）"),
+        (r"(\d+) spare nodes", r"备用节点 \1 个"),
+    )
+)
+
+
+def changed(what: str, lang: str) -> str:
+    """What was changed, in the reader's language."""
+    if lang != "zh":
+        return what
+    found = ((pattern.fullmatch(what), form) for pattern, form in _CHANGES)
+    return next((match.expand(form) for match, form in found if match), what)
+
 
 def lines(facts: Mapping[str, Any], changes: Iterable[Change], published: str, lang: str) -> list[str]:
     """The report."""
@@ -89,7 +112,10 @@ def lines(facts: Mapping[str, Any], changes: Iterable[Change], published: str, l
     found += _lost(facts, which)
     if changes:
         found.append(say("changes"))
-        found += [f"  {change.gain * 100:+7.3f} pp  {change.ettr:.2%}  {change.what}" for change in changes]
+        found += [
+            f"  {change.gain * 100:+7.3f} pp  {change.ettr:.2%}  {changed(change.what, lang)}"
+            for change in changes
+        ]
     return found
 
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean, stdev
+from types import MappingProxyType
 from typing import Any
 
 from contract.interval import best_interval
@@ -174,34 +175,85 @@ def _detections(scenario: Scenario) -> dict[str, dict[str, Any]]:
     return {"hangs seen after 600 s (PyTorch's time-out)": {"detect": late}}
 
 
-def advice(result: Result) -> str:
-    """What the largest loss is made of, with its figures."""
-    scenario, loss = result.scenario, result.bottleneck
-    if not result.losses[loss]:
-        return "nothing is lost"
-    best = max(best_interval(scenario.mtbf_s, scenario.checkpoint_cost), scenario.step_s)
-    repaired = scenario.node_rate * scenario.nodes * scenario.repair.mean
-    week = (
-        min(scenario.config.job.time_limit_min * 60, scenario.horizon_s)
-        / scenario.mtbf_s
-        * _node_share(scenario)
-    )
-    words = {
-        Loss.DETECTION: "faults are seen late: lower the limits of the kinds that take longest",
-        Loss.RESTART: f"a restart in place takes {scenario.restart.mean:.0f} s",
-        Loss.LOAD: f"loading a checkpoint takes {scenario.load.mean:.0f} s at every restart",
-        Loss.START: f"a new job starts in {scenario.start.mean:.0f} s: spares keep the run in its job (one job loses {week:.1f} nodes)",
-        Loss.REPEATED: f"saves every {result.interval_s:.0f} s, durable {scenario.checkpoint_lag:.0f} s later; {best:.0f} s is best for this cost",
-        Loss.CHECKPOINT: f"a save stops training for {scenario.checkpoint_cost:g} s every {result.interval_s:.0f} s; {best:.0f} s is best for this cost",
-        Loss.ENDING: "the old job ends slowly: nodes that answer nobody hold it up",
-        Loss.QUEUE: f"a new job waits {scenario.queue.mean:.0f} s in the queue: spares avoid new jobs (one job loses {week:.1f} nodes)",
-        Loss.NODES: f"{repaired:.1f} nodes are in repair on average: {spares_needed(repaired)} more than the job needs suffice in 99 % of the time",
-        Loss.BACKOFF: "restarts wait because no checkpoint comes between failures",
-        Loss.STOPPED: f"the supervisor gives up and a person resumes after {scenario.person.mean / 3600:.1f} h: the budgets are too small for this rate",
-        Loss.SLOW: "slow nodes drag the others until somebody takes them out",
-        Loss.PLANNED: f"planned stops of {scenario.planned.mean:.0f} s every {scenario.planned_every_h:g} h",
+# Loss → what it is made of, English and Chinese.
+_ADVICE: Mapping[Loss, tuple[str, str]] = MappingProxyType(
+    {
+        Loss.DETECTION: (
+            "faults are seen late: lower the limits of the kinds that take longest",
+            "故障发现得晚：降低最慢的那几类的上限",
+        ),
+        Loss.RESTART: ("a restart in place takes {restart:.0f} s", "原地重启一次要 {restart:.0f} 秒"),
+        Loss.LOAD: (
+            "loading a checkpoint takes {load:.0f} s at every restart",
+            "每次重启加载检查点要 {load:.0f} 秒",
+        ),
+        Loss.START: (
+            "a new job starts in {start:.0f} s: spares keep the run in its job (one job loses {week:.1f} nodes)",
+            "新作业启动要 {start:.0f} 秒：备用节点可避免换作业（一个作业平均失去 {week:.1f} 个节点）",
+        ),
+        Loss.REPEATED: (
+            "saves every {every:.0f} s, durable {lag:.0f} s later; {best:.0f} s is best for this cost",
+            "每 {every:.0f} 秒保存一次，{lag:.0f} 秒后落盘；按此开销，间隔 {best:.0f} 秒最好",
+        ),
+        Loss.CHECKPOINT: (
+            "a save stops training for {cost:g} s every {every:.0f} s; {best:.0f} s is best for this cost",
+            "每 {every:.0f} 秒保存一次，每次停 {cost:g} 秒；按此开销，间隔 {best:.0f} 秒最好",
+        ),
+        Loss.ENDING: (
+            "the old job ends slowly: nodes that answer nobody hold it up",
+            "旧作业结束得慢：没有应答的节点拖住了它",
+        ),
+        Loss.QUEUE: (
+            "a new job waits {queue:.0f} s in the queue: spares avoid new jobs (one job loses {week:.1f} nodes)",
+            "新作业排队 {queue:.0f} 秒：备用节点可避免换作业（一个作业平均失去 {week:.1f} 个节点）",
+        ),
+        Loss.NODES: (
+            "{repaired:.1f} nodes are in repair on average: {spares} more than the job needs suffice in 99 % of the time",
+            "平均 {repaired:.1f} 个节点在修：比作业所需多 {spares} 个，99% 的时间够用",
+        ),
+        Loss.BACKOFF: (
+            "restarts wait because no checkpoint comes between failures",
+            "故障之间没有新的检查点，所以重启前要等待",
+        ),
+        Loss.STOPPED: (
+            "the supervisor gives up and a person resumes after {person:.1f} h: the budgets are too small for this rate",
+            "看护进程放弃后，人要 {person:.1f} 小时才恢复：对这样的故障率，预算太小",
+        ),
+        Loss.SLOW: (
+            "slow nodes drag the others until somebody takes them out",
+            "慢节点一直拖累其他节点，直到有人把它们换下",
+        ),
+        Loss.PLANNED: (
+            "planned stops of {planned:.0f} s every {planned_h:g} h",
+            "每 {planned_h:g} 小时有一次 {planned:.0f} 秒的计划内停机",
+        ),
     }
-    return words[loss]
+)
+
+
+def advice(result: Result, lang: str = "en") -> str:
+    """What the largest loss is made of, with its figures."""
+    scenario, loss, chinese = result.scenario, result.bottleneck, lang == "zh"
+    if not result.losses[loss]:
+        return "没有损失" if chinese else "nothing is lost"
+    repaired = scenario.node_rate * scenario.nodes * scenario.repair.mean
+    job_s = min(scenario.config.job.time_limit_min * 60, scenario.horizon_s)
+    return _ADVICE[loss][chinese].format(
+        restart=scenario.restart.mean,
+        load=scenario.load.mean,
+        start=scenario.start.mean,
+        queue=scenario.queue.mean,
+        week=job_s / scenario.mtbf_s * _node_share(scenario),
+        every=result.interval_s,
+        lag=scenario.checkpoint_lag,
+        cost=scenario.checkpoint_cost,
+        best=max(best_interval(scenario.mtbf_s, scenario.checkpoint_cost), scenario.step_s),
+        repaired=repaired,
+        spares=spares_needed(repaired),
+        person=scenario.person.mean / 3600,
+        planned=scenario.planned.mean,
+        planned_h=scenario.planned_every_h,
+    )
 
 
 def _node_share(scenario: Scenario) -> float:

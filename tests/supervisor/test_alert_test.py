@@ -54,3 +54,12 @@ def test_each_receiver_says_what_is_wrong_and_what_to_do(tmp_path, robot) -> Non
 def test_a_recipe_that_tells_nobody_is_said(tmp_path) -> None:
     done = alert_test(tmp_path, "[alerts]\nwecom = []\n")
     assert (done.returncode, "names no receiver" in done.stderr) == (1, True)
+    done = alert_test(tmp_path, "[alerts]\nwecom = []\n", CIUIC_LANG="zh")
+    assert "不会通知任何人" in done.stderr
+
+
+def test_what_to_do_is_said_in_chinese_too(tmp_path, robot) -> None:
+    robot.script(Answer(errcode=93000))
+    recipe = f'[alerts.wecom]\nbase_url = "{robot.url}"\n'
+    done = alert_test(tmp_path, recipe, "--lang", "zh", CIUIC_WECOM_KEY=robot.key)
+    assert (done.returncode, "未送达" in done.stdout, "重新复制" in done.stderr) == (1, True, True)

@@ -1,5 +1,7 @@
 """`ciuic simulate` as it is called."""
 
+import re
+
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -129,6 +131,9 @@ def test_words(lang):
         "zh": ("有效训练时间", "瓶颈", "只改一个数"),
     }[lang]:
         assert word in found.stdout
+    if lang == "zh":
+        [worst] = [line for line in found.stdout.splitlines() if "瓶颈" in line]
+        assert not re.search(r"[a-z]{2,} [a-z]{2,}", worst)
 
 
 def test_the_list():

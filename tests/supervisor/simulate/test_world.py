@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from itertools import pairwise
 
 import pytest
@@ -15,6 +16,7 @@ from supervisor.simulate.faults import Faults, Streams, exact_kinds
 from supervisor.simulate.laws import Law, parse
 from supervisor.simulate.ledger import Loss, segment
 from supervisor.simulate.presets import presets
+from supervisor.simulate.render import changed
 from supervisor.simulate.results import Result, advice, facts, sensitivity, simulate
 from supervisor.simulate.scenario import DAY_S, Kind, Scenario
 from supervisor.simulate.world import World
@@ -244,6 +246,7 @@ def test_sensitivity_changes_one_number_at_a_time():
     changes = {change.what: change.gain for change in sensitivity(result)}
     assert changes["half as many faults"] > 0 > changes["twice as many faults"]
     assert changes["checkpoint_cost halved"] > 0
+    assert [what for what in changes if changed(what, "zh") == what] == [], "each has its Chinese words"
     assert changes["hangs seen after 600 s (PyTorch's time-out)"] < 0
 
 
@@ -252,7 +255,9 @@ def test_every_loss_has_its_advice(loss):
     result = simulate(scenario(**MIXED, days=1), replicas=1, seed=1)
     lost = dict.fromkeys(Loss, 0.0) | {loss: 10.0}
     replica = dataclasses.replace(result.replicas[0], lost_s=lost)
-    assert advice(dataclasses.replace(result, replicas=(replica,)))
+    found = dataclasses.replace(result, replicas=(replica,))
+    assert advice(found) != advice(found, "zh")
+    assert not re.search(r"[a-z]{2,} [a-z]{2,}", advice(found, "zh"))
 
 
 def test_unequal_nodes_carry_the_published_shares():
