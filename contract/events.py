@@ -35,6 +35,19 @@ class SupervisorStarted(Body):
 
 
 @dataclass(frozen=True, kw_only=True)
+class QueueSilent(Body):
+    """The supervisor has had no answer from the queue for `silent_s` by now; `reason` is the client's own word."""
+
+    reason: str
+    silent_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueAnswered(Body):
+    """The queue that was silent answers."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class AttemptIntended(Body):
     """Written before `sbatch` (rule 5). A retried submission keeps its number."""
 
@@ -375,6 +388,8 @@ class AlertsSilenced(Body):
 KINDS: Mapping[str, type[Body]] = {
     "run-created": RunCreated,
     "supervisor-started": SupervisorStarted,
+    "queue-silent": QueueSilent,
+    "queue-answered": QueueAnswered,
     "attempt-intended": AttemptIntended,
     "attempt-submitted": AttemptSubmitted,
     "submit-failed": SubmitFailed,

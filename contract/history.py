@@ -126,6 +126,7 @@ class History:
     notices: Mapping[str, Notice] = field(default_factory=dict)  # cause → the newest
     newest_checkpoint: ev.CheckpointSeen | None = None
     save_failure: ev.SaveFailed | None = None  # the newest, also when it is over
+    queue_silent: tuple[float, str] | None = None  # since when the supervisor has had no answer, and why
     batch_change: ev.BatchChanged | None = None  # the newest
     saves_failing: bool = False  # no checkpoint has been seen since
     saves_failing_since: float = 0.0  # since when, or when the last such time began
@@ -409,6 +410,16 @@ def _incident_over(history: History) -> History:
     return _with(history, incident_keys=frozenset(), acknowledged=None, acknowledged_at=0.0)
 
 
+def _queue_silent(history: History, body: ev.QueueSilent, at: float) -> History:
+    return _with(history, queue_silent=(at - body.silent_s, body.reason))
+
+
+def _queue_answered(history: History, body: ev.QueueAnswered | ev.SupervisorStarted, at: float) -> History:
+    """A supervisor that has just come finds out for itself."""
+    del body, at
+    return _with(history, queue_silent=None)
+
+
 def _bounds_set(history: History, body: ev.BoundsSet, at: float) -> History:
     del at
     return _with(history, min_step=body.min_step, max_step=body.max_step, skip_windows=body.skip_windows)
@@ -505,6 +516,9 @@ def _without(mapping: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 _RULES: Mapping[type[ev.Body], Callable[[History, Any, float], History]] = MappingProxyType(
     {
         ev.RunCreated: _created,
+        ev.SupervisorStarted: _queue_answered,
+        ev.QueueSilent: _queue_silent,
+        ev.QueueAnswered: _queue_answered,
         ev.AttemptIntended: _attempt_intended,
         ev.AttemptSubmitted: _attempt_submitted,
         ev.SubmitFailed: _submit_failed,

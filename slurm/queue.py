@@ -131,12 +131,9 @@ class SlurmQueue:
         self._own_patience = ask is squeue.ask
 
     def look(self, jobs: Sequence[Job]) -> Mapping[tuple[str, int], JobSeen]:
-        rows = squeue.list_jobs(self._ask)
-        if rows is None:
-            return {
-                job.key: JobSeen(state=JobState.UNKNOWN, reason="squeue gave no answer", job_id=job.job_id)
-                for job in jobs
-            }
+        rows = squeue.jobs_or_reason(self._ask)
+        if isinstance(rows, str):
+            return {job.key: JobSeen(state=JobState.UNKNOWN, reason=rows, job_id=job.job_id) for job in jobs}
         return {job.key: self._seen(job, rows) for job in jobs}
 
     def cancel(self, job: Job, *, force: bool) -> bool:

@@ -13,6 +13,9 @@ from slurm.words import Row, reason_of, state_of
 
 TIMEOUT_S = 30.0  # a silent controller makes the clients wait about 10 s by themselves
 _NOT_THERE = 127
+_NO_ANSWER = "squeue gave no answer"
+_NO_CONFIG = re.compile("configuration source|SLURM_CONF|slurm.conf")
+_SAID = 300  # of its last line, so many characters
 _SACCT = "JobID,State,ExitCode,NodeList,JobName"
 _ENDED = "BF,CA,CD,DL,F,NF,OOM,PR,TO"  # sacct's letters for every state in which a job is over
 _ACCOUNTING_OFF = re.compile(r"accounting storage is disabled|sacct: not installed", re.IGNORECASE)
@@ -53,9 +56,20 @@ def ask(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> Answer | None:
 
 def list_jobs(ask: Ask = ask) -> list[Row] | None:
     """All jobs of this user that the controller remembers; None when it gave no reliable answer."""
+    rows = jobs_or_reason(ask)
+    return None if isinstance(rows, str) else rows
+
+
+def jobs_or_reason(ask: Ask = ask) -> list[Row] | str:
+    """The same; else why there is no reliable answer, as squeue says it."""
     answer = ask(["squeue", "--me", "-h", "-t", "all", "-r", "-o", "%i|%T|%r|%N|%j|%k"])
-    if answer is None or answer.code != 0:
-        return None
+    if answer is None:
+        return _NO_ANSWER
+    if answer.code != 0:
+        lines = [line.strip().removeprefix("squeue: ") for line in answer.err.splitlines() if line.strip()]
+        reason = f"{_NO_ANSWER}: {lines[-1][:_SAID]}" if lines else _NO_ANSWER
+        unset = _NO_CONFIG.search(answer.err) and "SLURM_CONF" not in os.environ
+        return f"{reason}; SLURM_CONF is not set for the process that asks" if unset else reason
     return parse_squeue(answer.out)
 
 

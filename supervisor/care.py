@@ -6,6 +6,7 @@ from contract.history import History
 from contract.states import JobState, RunState
 from supervisor.core import actions as do
 from supervisor.core.observation import Observation
+from supervisor.core.queue_silence import needs_no_queue, silent
 
 
 def wished(config: RunConfig, history: History, observation: Observation) -> RunConfig:
@@ -31,8 +32,20 @@ def ended(history: History) -> bool:
     return history.state.final and at_rest
 
 
-def harmless(action: do.Action) -> bool:
-    """What may be done before anything was seen: to say that nothing can be seen, and to tell people."""
+def allowed(
+    actions: tuple[do.Action, ...], observation: Observation, *, complete: bool
+) -> tuple[do.Action, ...]:
+    """What may be done of this: before the first complete look, what rests on nothing that was not seen.
+
+    A queue that stays silent (a supervisor started without Slurm's configuration) holds up only what needs it.
+    """
+    if complete or (silent(observation) and needs_no_queue(actions, observation)):
+        return actions
+    return tuple(action for action in actions if _harmless(action))
+
+
+def _harmless(action: do.Action) -> bool:
+    """To say that nothing can be seen, and to tell people."""
     unseen = isinstance(action, do.SetState) and action.state is RunState.UNKNOWN
     return unseen or isinstance(action, do.Tell)
 

@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -93,6 +94,7 @@ def explain(run: Name, root: Where = None, as_json: Json = False, lang: Lang = "
     from supervisor.core.text import one_line
     from supervisor.outlook import coming as would_come
     from supervisor.outlook import recorded
+    from supervisor.render import queue_lines
     from supervisor.words import command_name, language, text
 
     now = time.time()
@@ -112,6 +114,10 @@ def explain(run: Name, root: Where = None, as_json: Json = False, lang: Lang = "
         _out({"version": 1, "run": reading.run.run_id, "story": lines, "verdict": verdict, "next": coming})
         return
     for line in (*(text("damaged", words, what=what) for what in reading.history.damaged), *lines):
+        typer.echo(line)
+    for line in queue_lines(
+        _facts_of(reading, words, seen=_unwatched_s(root, reading, now) is not None), words
+    ):
         typer.echo(line)
     typer.echo(text("now", words, text=one_line(_now(reading, words), _SENTENCE_BYTES)))
     nothing = text(_for_people(reading), words, ciuic=command_name(), run=reading.run.run_id)
@@ -345,6 +351,8 @@ def _facts_of(reading: Any, lang: str = "en", *, seen: bool) -> dict[str, Any]:
     now = time.time()
     if seen or reading.config.supervisor.observe_only:
         reading = as_seen(reading, now)
+    if seen:  # what a supervisor could not do is no news once it is gone
+        reading = replace(reading, history=replace(reading.history, queue_silent=None))
     facts = facts_of(reading.history, reading.observation, reading.verdict, now)
     if lang == "zh":
         facts = _in_chinese(facts, reading)

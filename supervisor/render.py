@@ -14,6 +14,7 @@ from rich.text import Text
 
 from supervisor.adapters.leadership import Holder
 from supervisor.core.phrases import COPIES, TROUBLES, word
+from supervisor.core.reasons import chinese
 from supervisor.core.text import duration, one_line
 from supervisor.trend import Trend, sparkline
 from supervisor.words import ORDER, command_name, state_label, state_style, text
@@ -85,6 +86,7 @@ def _run(facts: Facts, trend: Trend | None, lang: str, unwatched_s: float | None
     ]
     if facts["save_problem"]:
         parts.append(Text(text("unsaved", lang, why=facts["save_problem"]), style="red"))
+    parts += [Text(line, style="red") for line in queue_lines(facts, lang)]
     parts += _trend(trend, lang)
     if facts["observe_only"]:
         parts.append(Text(text("observed", lang), style="yellow"))
@@ -102,6 +104,15 @@ def _run(facts: Facts, trend: Trend | None, lang: str, unwatched_s: float | None
     parts.append(Grid(titles=titles, rows=[_attempt_cells(item) for item in facts["attempts"]]))
     parts.append(_ranks(facts["ranks"], lang))
     return parts
+
+
+def queue_lines(facts: Facts, lang: str) -> list[str]:
+    """That the supervisor cannot ask the queue, since when, why, and what that holds up."""
+    found = facts.get("queue_problem")
+    if not found:
+        return []
+    reason = chinese(found["reason"], {}) if lang == "zh" else found["reason"]
+    return [text("queue-silent", lang, at=_moment(found["since"]), why=reason)]
 
 
 def _stale(unwatched_s: float | None, lang: str) -> list[Text]:
@@ -223,7 +234,7 @@ def _run_cells(row: Facts, lang: str) -> list[Text]:
         Text(_step(row)),
         Text(_checkpoint(row)),
         Text("/".join(str(alerts.get(key, 0)) for key in ("sent", "pending", "failed"))),
-        Text("; ".join([str(row["reason"]), *_alert_notes(alerts, lang)])),
+        Text("; ".join([str(row["reason"]), *queue_lines(row, lang), *_alert_notes(alerts, lang)])),
     ]
 
 

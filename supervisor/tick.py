@@ -26,9 +26,9 @@ from supervisor.adapters.queues import Queues, job_id_of, recorded_end
 from supervisor.adapters.rundir import Observer
 from supervisor.adapters.watcher import Watcher
 from supervisor.book import Book, journal_trouble
-from supervisor.care import complete, ended, harmless, judged, over, wished
+from supervisor.care import allowed, complete, ended, judged, over, wished
 from supervisor.core import actions as do
-from supervisor.core import copies, notices, recovery, storm, troubles
+from supervisor.core import copies, notices, queue_silence, recovery, storm, troubles
 from supervisor.core.case import Case
 from supervisor.core.decide import decide
 from supervisor.core.digest import digests
@@ -275,11 +275,11 @@ class Supervision:
         if active.complete:
             active.hands.again()
         # Read afresh: what was just journalled must not lie in the future of the decision.
-        for action in decide(book.history, observation, verdict, config, self._world.clock()):
+        actions = decide(book.history, observation, verdict, config, self._world.clock())
+        for action in allowed(actions, observation, complete=active.complete):
             if isinstance(action, do.Wait) and action.reason.startswith(storm.HELD):
                 self._say_once(f"{storm.HELD}: this restart waits for its turn")
-            if active.complete or harmless(action):
-                active.hands.carry_out(action)
+            active.hands.carry_out(action)
         active.config = active.hands.config  # a request may have changed it
         self._copy(active, observation, verdict)
         self.looked = active.complete
@@ -288,6 +288,8 @@ class Supervision:
         """What has come about by itself since the last look."""
         book = active.book
         for body in recovery.news(book.history, observation):
+            book.append(body)
+        for body in queue_silence.news(book.history, observation):
             book.append(body)
         for body in notices.over(book.history, observation, active.config):
             book.append(body)

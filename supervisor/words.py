@@ -114,6 +114,13 @@ TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "age": ("age", "多久前"),
         "val_loss": ("val loss", "验证损失"),
         "unsaved": ("Checkpoints cannot be written: {why}", "检查点写不下去：{why}"),
+        "queue-silent": (
+            (
+                "The supervisor has not been able to ask the queue since {at}: {why}. It restarts in place; no job is"
+                " submitted or ended before the queue answers."
+            ),
+            "看护进程自 {at} 起问不到作业队列：{why}。原地重启照常；队列应答之前不会提交或取消作业。",
+        ),
         "now": ("Now: {text}", "现在：{text}"),
         "next": ("Next: {text}", "接下来：{text}"),
         "once-supervised": (

@@ -48,6 +48,11 @@ def status(history: History, observation: Observation, verdict: Verdict, now: fl
         },
         "ettr": ettr(history, observation, now),
         "journal_problems": list(history.damaged),
+        "queue_problem": (
+            {"since": history.queue_silent[0], "reason": history.queue_silent[1]}
+            if history.queue_silent is not None and not history.state.final
+            else None
+        ),
         "save_problem": history.save_failure.reason
         if history.saves_failing and history.save_failure
         else None,

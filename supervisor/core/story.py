@@ -78,6 +78,19 @@ def _watched(body: ev.SupervisorStarted, language: str) -> str:
     )
 
 
+def _unanswered(body: ev.QueueSilent, language: str) -> str:
+    return _say(
+        language,
+        f"看护进程已 {body.silent_s:.0f} 秒问不到作业队列：{body.reason}",
+        f"the supervisor has had no answer from the queue for {body.silent_s:.0f} s: {body.reason}",
+    )
+
+
+def _answered(body: ev.QueueAnswered, language: str) -> str:
+    del body
+    return _say(language, "作业队列恢复应答", "the queue answers the supervisor again")
+
+
 def _intended(body: ev.AttemptIntended, language: str) -> str:
     out = f"; without {', '.join(body.exclude)}" if body.exclude else ""
     aus = f"；排除节点 {', '.join(body.exclude)}" if body.exclude else ""
@@ -357,6 +370,8 @@ _TELLERS: Mapping[type[ev.Body], Teller] = MappingProxyType(
     {
         ev.RunCreated: _created,
         ev.SupervisorStarted: _watched,
+        ev.QueueSilent: _unanswered,
+        ev.QueueAnswered: _answered,
         ev.AttemptIntended: _intended,
         ev.AttemptSubmitted: _submitted,
         ev.SubmitFailed: _not_submitted,

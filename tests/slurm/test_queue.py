@@ -385,3 +385,15 @@ def test_a_job_can_be_cancelled_before_its_agents_exist(start):
     trial = start(config_of(run={"steps": 500}))
     trial.queue.cancel(trial.job, force=False)
     assert trial.end().state in {JobState.GONE, JobState.ENDED_FAILED}
+
+
+@pytest.mark.parametrize(("conf", "hinted"), [(None, True), ("/etc/s/slurm.conf", False)])
+def test_a_squeue_without_configuration_says_what_is_missing(monkeypatch, conf, hinted) -> None:
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    if conf:
+        monkeypatch.setenv("SLURM_CONF", conf)
+    said = "squeue: error: fetch_config: DNS SRV lookup failed\nsqueue: fatal: Could not establish a configuration source\n"
+    seen = SlurmQueue(Clients(squeue=failed(said))).look([JOB])[JOB.key]
+    assert seen.state is JobState.UNKNOWN
+    assert seen.reason.startswith("squeue gave no answer: fatal: Could not establish a configuration source")
+    assert ("SLURM_CONF is not set" in seen.reason) is hinted

@@ -169,6 +169,7 @@ def facts_of(**changes) -> dict:
         "target_step": 9,
         "newest_checkpoint": None,
         "observe_only": False,
+        "queue_problem": None,
         "save_problem": "",
         "journal_problems": [],
         "copies": [],

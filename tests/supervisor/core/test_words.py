@@ -408,6 +408,7 @@ def test_status_has_the_promised_keys() -> None:
         "alerts",
         "ettr",
         "journal_problems",
+        "queue_problem",
         "save_problem",
     ]
     assert facts["newest_checkpoint"] == {"step": 8, "path": "c", "valid": True}
