@@ -2,6 +2,7 @@
 
 import os
 import time
+from contextvars import copy_context
 
 import pytest
 from typer.testing import CliRunner
@@ -110,8 +111,8 @@ def test_a_crash_that_nobody_answers_says_what_a_supervisor_would_do(run) -> Non
 )
 def test_explain_of_a_crash_that_nobody_answers_names_the_command(run, root, lang, words) -> None:
     _crashed(run)
-    said = CliRunner().invoke(
-        application(), ["explain", run.run_id, "--root", str(root.path), "--lang", lang]
+    said = copy_context().run(
+        CliRunner().invoke, application(), ["explain", run.run_id, "--root", str(root.path), "--lang", lang]
     )
     coming_next = said.stdout.splitlines()[-1]
     assert all(part in coming_next for part in words)

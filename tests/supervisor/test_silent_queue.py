@@ -1,6 +1,7 @@
 """A supervisor that cannot ask Slurm: it says so, and what needs no word of Slurm goes on."""
 
 import time
+from contextvars import copy_context
 from dataclasses import replace
 
 import pytest
@@ -123,7 +124,11 @@ def test_it_is_said_and_the_state_is_recorded_all_the_same(scene, root) -> None:
     scene.seconds(5)
     assert sum(isinstance(body, ev.QueueSilent) for body in scene.bodies) == 1
     for command in ("status", "explain"):
-        said = CliRunner().invoke(application(), [command, scene.run.run_id, "--root", str(root.path)]).stdout
+        said = (
+            copy_context()
+            .run(CliRunner().invoke, application(), [command, scene.run.run_id, "--root", str(root.path)])
+            .stdout
+        )
         assert "has not been able to ask the queue since" in said
         assert WHY in said
 
