@@ -60,14 +60,17 @@ def submit(
         Path | None, typer.Option(help="Directory of all runs (else CIUIC_ROOT, else run.root).")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the sbatch script and submit nothing.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Print what would run (on Slurm: the sbatch script) and submit nothing."
+        ),
     ] = False,
 ) -> None:
     """Create a run and submit its first attempt. The last line of the output is the run id."""
     from contract.config import ConfigError
     from contract.layout import RunDir
     from slurm.create import create_run, first_attempt, submission_problems
-    from slurm.submit import render_dry_run
+    from slurm.submit import local_dry_run, render_dry_run
 
     loaded = _load(config, overrides)
     place = Path(root or os.environ.get("CIUIC_ROOT") or loaded.run.root).expanduser().resolve()
@@ -76,7 +79,9 @@ def submit(
             problems = submission_problems(loaded, place)
             if problems:
                 raise ConfigError(str(config), problems)
-            typer.echo(render_dry_run(RunDir(path=place / f"{loaded.run.name}-dry-run"), loaded))
+            run = RunDir(path=place / f"{loaded.run.name}-dry-run")
+            on_slurm = loaded.job.executor == "slurm"
+            typer.echo(render_dry_run(run, loaded) if on_slurm else local_dry_run(run, loaded))
             return
         run = create_run(loaded, place)
     except ConfigError as error:

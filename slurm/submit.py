@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -112,7 +113,7 @@ def classify(error: str) -> SubmitFailed:
 
 
 def render_dry_run(run: RunDir, config: RunConfig) -> str:
-    """The sbatch script of the first attempt (what it would be with `executor = "slurm"`, for a local run)."""
+    """The sbatch script of the first attempt."""
     command = [sys.executable, "-P", "-m", "slurm.submitter", "render", str(run.path), "1"]
     done = subprocess.run(
         command,
@@ -124,6 +125,21 @@ def render_dry_run(run: RunDir, config: RunConfig) -> str:
         timeout=60,
     )
     return str(json.loads(done.stdout)["script"])
+
+
+def local_dry_run(run: RunDir, config: RunConfig) -> str:
+    """What the first attempt of a run with `executor = "local"` starts: processes of this machine, no script."""
+    job = config.job
+    agents = job.nodes + job.spare_nodes
+    return "\n".join(
+        [
+            'executor = "local": no sbatch script. On this machine, in the background, through submitit:',
+            f"  {agents} node agent{'s' if agents > 1 else ''}: {sys.executable} -P -m slurm.agent {run.path} 1",
+            f"  {job.world_size} worker{'s' if job.world_size > 1 else ''}: "
+            + shlex.join(job.command or (sys.executable, "-P", "-m", "trainer")),
+            f"  at most {job.time_limit_min} min",
+        ]
+    )
 
 
 def submitter_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

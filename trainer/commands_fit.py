@@ -20,7 +20,12 @@ def fit(
         list[str] | None,
         typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one value; repeatable."),
     ] = None,
-    most: Annotated[int, typer.Option("--max", min=1, help="Try no larger micro-batch.")] = 1024,
+    most: Annotated[
+        int | None,
+        typer.Option(
+            "--max", min=1, help="Try no larger micro-batch; else a rank's share of the global batch."
+        ),
+    ] = None,
     memory_gib: Annotated[
         float,
         typer.Option(min=0, help="Without GPUs: memory of one rank; 0 takes its share of what is free."),
@@ -41,14 +46,14 @@ def fit(
         typer.echo("fit: [job] command runs another program; only ciuic's own trainer can be tried", err=True)
         raise typer.Exit(ExitCode.CONFIG)
     memory = int(memory_gib * (1 << 30)) or fitting.free_memory(wanted)
-    path = fitting.cache_file(wanted, memory)
-    known = [] if anew else fitting.kept(path)
+    path = fitting.cache_file(wanted)
+    known = [] if anew else fitting.kept(path, memory)
+    bound = most or fitting.global_share(wanted)
     try:
-        trials = _tried(wanted, known, most, memory, quiet=json_output)
+        trials = _tried(wanted, known, bound, memory, path, quiet=json_output)
     except fitting.FitError as error:
         typer.echo(f"fit: {error}", err=True)
         raise typer.Exit(1) from error
-    fitting.keep(path, trials)
     best = fitting.largest(trials)
     if json_output:
         lines = [
@@ -58,27 +63,42 @@ def fit(
         typer.echo(json.dumps({"version": 1, "micro_batch": best, "trials": lines}))
     else:
         typer.echo(_advice(wanted, trials, best))
+        if best == bound and most is None:
+            typer.echo(
+                "Larger ones are not tried: the global batch has no more samples for a rank (--max N tries them)"
+            )
     if not best:
         raise typer.Exit(1)
 
 
 def _tried(
-    wanted: "RunConfig", known: "list[Trial]", most: int, memory: int, *, quiet: bool
+    wanted: "RunConfig", known: "list[Trial]", most: int, memory: int, path: Path, *, quiet: bool
 ) -> "list[Trial]":
+    """All trials up to `most`. Each is kept when it is done: a search that is interrupted goes on where it was."""
     from trainer.batch import fit as fitting
+
+    within = [trial for trial in known if trial.micro_batch <= most]
+    done = list(known)
+    if fitting.next_size({trial.micro_batch: trial.fits for trial in within}, most) is not None:
+        typer.echo(
+            f"Tries micro-batches up to {most} by real steps, which takes minutes; what is done is kept",
+            err=True,
+        )
 
     with tempfile.TemporaryDirectory() as directory:
         recipe = fitting.resolved(wanted, Path(directory))
 
         def attempt(size: int) -> "Trial":
             trial = fitting.try_size(recipe, wanted, size, memory)
+            done.append(trial)
+            fitting.keep(path, done)
             if not quiet:
                 typer.echo(_line(trial))
             return trial
 
-        for trial in [] if quiet else known:
+        for trial in [] if quiet else within:
             typer.echo(f"{_line(trial)} (measured before; --anew repeats it)")
-        return fitting.search(most, attempt, known)
+        return fitting.search(most, attempt, within)
 
 
 def _line(trial: "Trial") -> str:

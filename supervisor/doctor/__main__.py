@@ -11,12 +11,12 @@ from supervisor.doctor.finding import Finding
 from supervisor.doctor.machine import judge_machine, measure_machine
 from supervisor.doctor.outside import probe_alerts, probe_copies
 from supervisor.doctor.packages import judge_packages, measure_packages
-from supervisor.doctor.slurm import judge_slurm, measure_slurm
+from supervisor.doctor.slurm import probe_slurm
 from supervisor.doctor.storage import judge_storage, measure_storage
 
 Probe = Callable[[Path, RunConfig | None], list[Finding]]
 PROBES: dict[str, Probe] = {
-    "slurm": lambda _, config: judge_slurm(measure_slurm(), config),
+    "slurm": lambda _, config: probe_slurm(config),
     "storage": lambda root, _: judge_storage(measure_storage(root)),
     "packages": lambda _, config: judge_packages(measure_packages(), config),
     "machine": lambda *_: judge_machine(measure_machine()),

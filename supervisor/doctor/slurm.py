@@ -40,6 +40,15 @@ def measure_slurm(which: Callable[[str], str | None] = shutil.which) -> SlurmSee
     )
 
 
+def probe_slurm(config: RunConfig | None) -> list[Finding]:
+    """What concerns this recipe, or, without one, any that will be run."""
+    if config is not None and config.job.executor != "slurm":
+        return [
+            skipped("slurm.clients", f"this recipe runs with executor {config.job.executor}: no Slurm needed")
+        ]
+    return judge_slurm(measure_slurm(), config)
+
+
 def parse_config(text: str) -> dict[str, str]:
     """`Name = value` lines; names of plugins' sections are read like the others."""
     pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
@@ -69,7 +78,7 @@ def judge_slurm(seen: SlurmSeen, config: RunConfig | None) -> list[Finding]:
                 id="slurm.controller",
                 state=State.FAIL if needed else State.WARN,
                 what=f"does not answer: {seen.problem}",
-                why="nothing can be submitted; a supervisor that hears nothing does nothing",
+                why="no run with executor slurm can be submitted; a supervisor that hears nothing does nothing",
                 fix="set SLURM_CONF, start munge, check that this host may talk to the controller",
             ),
         ]

@@ -125,10 +125,14 @@ def test_what_only_submitting_can_refuse_leaves_nothing_either(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_dry_run_prints_the_script_and_makes_no_run(recipe, tmp_path):
+def test_dry_run_prints_what_would_run_and_makes_no_run(recipe, tmp_path):
     done = ciuic("submit", recipe, "--dry-run", "--root", "runs", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "#SBATCH --dependency=singleton" in done.stdout
+    assert "#SBATCH" not in done.stdout
+    assert "1 node agent: " in done.stdout
+    assert "standin.py" in done.stdout
+    on_slurm = ciuic("submit", recipe, "--set", "job.executor=slurm", "--dry-run", cwd=tmp_path)
+    assert "#SBATCH --dependency=singleton" in on_slurm.stdout
     assert not (tmp_path / "runs").exists()
 
 

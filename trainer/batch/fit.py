@@ -32,12 +32,20 @@ class FitError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What one size showed. `peak` is the memory of the fullest rank in bytes, `tokens_per_s` that of all ranks."""
+    """What one size showed. `peak` is the memory of the fullest rank in bytes, `tokens_per_s` that of all ranks.
+
+    `limit`: what a rank might take, in bytes; 0: what the device has.
+    """
 
     micro_batch: int
     fits: bool
     peak: int = 0
     tokens_per_s: float = 0.0
+    limit: int = 0
+
+    def holds(self, memory: int) -> bool:
+        """Whether it says the same of so much memory for one rank."""
+        return not memory or self.peak <= memory if self.fits else memory <= self.limit
 
 
 def next_size(tried: Mapping[int, bool], most: int) -> int | None:
@@ -94,9 +102,15 @@ def try_size(recipe: Path, config: RunConfig, size: int, memory: int) -> Trial:
                     worker.stdout.close()
         if codes == [0] * ranks:
             found = json.loads(out.splitlines()[-1])
-            return Trial(micro_batch=size, fits=True, peak=found["peak"], tokens_per_s=found["tokens_per_s"])
+            return Trial(
+                micro_batch=size,
+                fits=True,
+                peak=found["peak"],
+                tokens_per_s=found["tokens_per_s"],
+                limit=memory,
+            )
         if _NO_MEMORY in codes or -signal.SIGKILL in codes:  # the kernel's way of saying it
-            return Trial(micro_batch=size, fits=False)
+            return Trial(micro_batch=size, fits=False, limit=memory)
         said.seek(0)
         raise FitError(f"micro-batch {size}: the trial ended with {codes}\n{said.read()[-2000:].strip()}")
 
@@ -139,8 +153,13 @@ def free_memory(config: RunConfig) -> int:
     return 0
 
 
-def cache_file(config: RunConfig, memory: int) -> Path:
-    """Where the answer for this model, device and software is kept."""
+def global_share(config: RunConfig) -> int:
+    """Samples of the global batch that one rank has: a larger micro-batch could never be used."""
+    return max(1, config.batch.global_batch_size // config.job.world_size)
+
+
+def cache_file(config: RunConfig) -> Path:
+    """Where the answer for this model, device and software is kept. How much memory is free changes all the time."""
     facts = {
         "config": {
             name: getattr(config, name).model_dump(mode="json")
@@ -148,7 +167,6 @@ def cache_file(config: RunConfig, memory: int) -> Path:
         },
         "length": config.batch.sequence_length,
         "ranks": config.job.ranks_per_node,
-        "memory": memory >> 30,
         "device": _device(config),
         "versions": [importlib.metadata.version(name) for name in _PACKAGES],
     }
@@ -166,14 +184,15 @@ def _device(config: RunConfig) -> str:
     return "unknown"
 
 
-def kept(path: Path) -> list[Trial]:
-    """The trials of an earlier search, none when there was none."""
+def kept(path: Path, memory: int) -> list[Trial]:
+    """The trials of an earlier search that hold for so much memory, none when there was none."""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-        return [Trial(**trial) for trial in json.loads(path.read_bytes())["trials"]]
+        trials = [Trial(**trial) for trial in json.loads(path.read_bytes())["trials"]]
+        return [trial for trial in trials if trial.holds(memory)]
     return []
 
 
-def keep(path: Path, trials: list[Trial]) -> None:
+def keep(path: Path, trials: Sequence[Trial]) -> None:
     """Keep them for the next search. A cache that cannot be written is no reason to fail."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

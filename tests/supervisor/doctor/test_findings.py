@@ -9,7 +9,7 @@ from supervisor.adapters.lag import Mount
 from supervisor.doctor.finding import Finding, State, exit_code, report
 from supervisor.doctor.machine import MachineSeen, judge_machine
 from supervisor.doctor.packages import PackagesSeen, judge_packages
-from supervisor.doctor.slurm import SlurmSeen, judge_slurm, parse_config
+from supervisor.doctor.slurm import SlurmSeen, judge_slurm, parse_config, probe_slurm
 from supervisor.doctor.storage import StorageSeen, judge_storage
 
 SLURM = {
@@ -85,6 +85,17 @@ def test_a_recipe_decides_what_is_late() -> None:
 )
 def test_no_slurm_matters_only_to_who_needs_it(seen, config, expected) -> None:
     assert judge_slurm(seen, config)[-1].state is expected
+
+
+def test_a_recipe_that_needs_no_slurm_hears_nothing_of_it(tmp_path, monkeypatch) -> None:
+    for name in ("sbatch", "squeue", "scontrol", "scancel", "sinfo"):
+        (tmp_path / name).write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2; exit 1\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (only,) = probe_slurm(RunConfig())
+    assert (only.state, "no Slurm needed" in only.what) == (State.SKIPPED, True)
+    assert probe_slurm(on_slurm())[-1].state is State.FAIL
+    assert probe_slurm(None)[-1].state is State.WARN
 
 
 def test_scontrol_is_read() -> None:

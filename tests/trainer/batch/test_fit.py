@@ -6,10 +6,12 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
 from contract import config as configuration
 from tests.supervisor.schemas import check
-from trainer.batch.fit import Trial, cache_file, largest, next_size, search, try_size
+from trainer.batch.fit import Trial, cache_file, keep, kept, largest, next_size, search, try_size
+from trainer.commands import app
 
 
 @pytest.mark.parametrize("most", [1, 2, 7, 64, 100])
@@ -37,9 +39,56 @@ def test_an_answer_is_kept_for_one_model_and_device(tmp_path, monkeypatch):
     )
     same = parse({}), parse({"batch": {"global_batch_size": 32}})
     other = parse({"model": {"layers": 7}}), parse({"batch": {"sequence_length": 64}})
-    assert cache_file(same[0], 1 << 30) == cache_file(same[1], 1 << 30)
-    assert len({cache_file(config, 1 << 30) for config in (same[0], *other)}) == 3
-    assert cache_file(same[0], 1 << 30) != cache_file(same[0], 2 << 30)
+    assert cache_file(same[0]) == cache_file(same[1])
+    assert len({cache_file(config) for config in (same[0], *other)}) == 3
+    fits, not_there = (
+        Trial(micro_batch=2, fits=True, peak=100, limit=500),
+        Trial(micro_batch=4, fits=False, limit=500),
+    )
+    keep(cache_file(same[0]), [fits, not_there])
+    assert kept(cache_file(same[0]), 400) == [fits, not_there]
+    assert kept(cache_file(same[0]), 600) == [fits], "with more memory the larger one may fit"
+    assert kept(cache_file(same[0]), 50) == [not_there]
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """A recipe of 8 samples a step on 2 ranks, and the sizes that were tried; the third trial is interrupted once."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    config = configuration.parse(
+        {
+            "data": {"path": str(tmp_path)},
+            "batch": {"global_batch_size": 8, "micro_batch_size": 1},
+            "job": {"ranks_per_node": 2},
+        },
+        source="x",
+        bases=[tmp_path],
+        only=frozenset({"model", "batch", "job"}),
+    )
+    tried = []
+
+    def trial(_recipe, _config, size, memory):
+        tried.append(size)
+        if len(tried) == 3:
+            raise KeyboardInterrupt
+        return Trial(micro_batch=size, fits=True, peak=1, tokens_per_s=1.0, limit=memory)
+
+    monkeypatch.setattr("contract.config.load", lambda *_: config)
+    monkeypatch.setattr("trainer.batch.fit.try_size", trial)
+    return tried
+
+
+def test_a_search_ends_at_the_share_of_the_global_batch_and_goes_on_after_an_interruption(small):
+    first = CliRunner().invoke(app, ["fit", "x.toml"])
+    assert first.exit_code != 0
+    assert "Tries micro-batches up to 4 by real steps" in first.stderr
+    second = CliRunner().invoke(app, ["fit", "x.toml"])
+    assert second.exit_code == 0, second.output
+    assert small == [1, 2, 4, 4], "what was done is not done again, and nothing larger than 8 / 2 is tried"
+    assert "--max N tries them" in second.stdout
+    again = CliRunner().invoke(app, ["fit", "x.toml", "--max", "2"])
+    assert "micro_batch_size = 2" in again.stdout
+    assert len(small) == 4
 
 
 @pytest.mark.train
