@@ -6,7 +6,7 @@ from contract.config import RunConfig
 from contract.config.run import Metadata
 from contract.events import Event
 from contract.history import History, fold
-from contract.states import RunState
+from contract.states import RunState, VerdictKind
 from supervisor.care import judged
 from supervisor.core.actions import Action, SetState
 from supervisor.core.decide import decide
@@ -29,6 +29,8 @@ def as_seen(reading: Reading, now: float) -> Reading:
         return reading
     actions = decide(history, reading.observation, reading.verdict, config, now)
     states = [action.state for action in actions if isinstance(action, SetState) and action.state in _SEEN]
+    if reading.verdict.kind is VerdictKind.UNKNOWN:  # a supervisor doubts for a while: it looks again
+        states.append(RunState.UNKNOWN)
     if not states:
         return reading
     state, reason = states[-1], reading.verdict.reason

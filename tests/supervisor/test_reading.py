@@ -123,5 +123,5 @@ def test_the_headline_of_a_run_that_nobody_watches_is_what_the_look_shows(run) -
     journal.append(ev.StateChanged(state=RunState.PENDING, reason="the first attempt"))
     journal.close()
     assert as_seen(_reading(run), time.time()).history.state is RunState.RUNNING
-    _aged(run, 660.0, *NODES)
+    _aged(run, 20.0, *NODES)  # silent for too long, and not yet so long that a supervisor would record it
     assert as_seen(_reading(run), time.time()).history.state is RunState.UNKNOWN
