@@ -71,6 +71,8 @@ def _place(error: OSError) -> str:
         if isinstance(error.filename, str)
         else Path(str(error.filename))
     )
+    if error.errno == errno.ENOENT and not path.parent.exists():
+        return str(path.parent)  # of a file that was to be written the directory is missing
     return str(path.parent if error.errno in _OF_THE_PLACE or path.name.startswith(".") else path)
 
 

@@ -23,6 +23,7 @@ def alert_test(
     """Send one test message to each receiver of the recipe's [alerts], and say what arrived."""
     from contract.config import ConfigError, load, parse
     from supervisor.alert_test import try_receivers
+    from supervisor.core.reasons import chinese
     from supervisor.words import language, text
 
     only = frozenset({"alerts"})
@@ -42,8 +43,9 @@ def alert_test(
             json.dumps({"version": 1, "receivers": [asdict(trial) for trial in trials]}, ensure_ascii=False)
         )
     for trial in () if as_json else trials:
+        said = chinese(trial.reason, {}) if words == "zh" else trial.reason
         outcome = "delivered" if trial.delivered else "not-delivered"
-        typer.echo(text(outcome, words, name=trial.receiver, why=trial.reason))
+        typer.echo(text(outcome, words, name=trial.receiver, why=said))
         if trial.hint:
             typer.echo(f"  {trial.hint}", err=True)
     if not trials:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from contract.config import ConfigError, read_resolved
 from contract.layout import RunDir
 from supervisor.adapters.tail import Tail
 from supervisor.core.stacks import some_ranks
@@ -66,7 +67,7 @@ def _of_a_rank(
         yield text
     if silent and wanted.rank >= 0:
         ranks = _ranks(found)
-        if wanted.rank not in ranks:
+        if wanted.rank not in ranks and wanted.rank >= _world(run):
             where, there = _attempts_words([number for number, _ in found]), _numbers(ranks)
             raise NoSuchLogError(
                 f"{run.run_id}：{where}中没有 rank {wanted.rank} 的日志；有日志的 rank：{there or '无'}"
@@ -107,6 +108,14 @@ def _attempts_words(numbers: Sequence[int]) -> str:
 def _numbers(numbers: Iterable[int]) -> str:
     """`0-3, 7`."""
     return some_ranks(tuple(numbers)).partition(" ")[2]
+
+
+def _world(run: RunDir) -> int:
+    """So many ranks the run has; one of them may have written nothing."""
+    try:
+        return read_resolved(run.config).job.world_size
+    except ConfigError:
+        return 0
 
 
 def _ranks(found: list[tuple[int, list[Path]]]) -> frozenset[int]:

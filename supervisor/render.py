@@ -234,7 +234,11 @@ def _run_cells(row: Facts, lang: str) -> list[Text]:
         Text(_step(row)),
         Text(_checkpoint(row)),
         Text("/".join(str(alerts.get(key, 0)) for key in ("sent", "pending", "failed"))),
-        Text("; ".join([str(row["reason"]), *queue_lines(row, lang), *_alert_notes(alerts, lang)])),
+        Text(
+            ("；" if lang == "zh" else "; ").join(
+                [str(row["reason"]), *queue_lines(row, lang), *_alert_notes(alerts, lang)]
+            )
+        ),
     ]
 
 

@@ -11,12 +11,25 @@ from types import MappingProxyType
 from contract.events import Body, Judged
 from contract.history import History
 from supervisor.core import failure_words
-from supervisor.core.phrases import CAUSES, REQUESTS, SEVERITIES, STATES, word
+from supervisor.core.phrases import CAUSES, REQUESTS, SEVERITIES, STATES, VERDICTS, word
 
-# Groups named `what` hold a reason, `state` a run's state, `causes` classes of failures; all others stay.
+# Groups named `what` or `why` hold a reason, `causes` classes of failures, those of `_NAMED` a word; all others stay.
 _RULES: tuple[tuple[str, str], ...] = (
     (r"the first attempt", "首次提交"),
     (r"submitted", "由提交命令"),
+    (r"set (?P<key>[A-Za-z_]\w*)", "请设置 {key}"),
+    (r"request (?P<verb>\w+) of (?P<who>\S+): (?P<what>.+)", "{who} 请求{verb}：{what}"),
+    (
+        r"(?P<run>\S+): attempt (?P<n>\d+) generation (?P<g>\d+) (?P<verdict>[\w-]+): (?P<what>.+)",
+        "{run}：第 {n} 次作业第 {g} 次启动：{verdict}：{what}",
+    ),
+    (r"(?P<run>\S+): state (?P<state>\w+): (?P<what>.*)", "{run}：状态：{state}：{what}"),
+    (r"(?P<run>\S+): left alone from now on", "{run}：不再看护"),
+    (r"(?P<run>\S+): (?P<what>request \w+ of .+)", "{run}：{what}"),
+    (
+        r"the run is (?P<state>\w+), and nothing of it changes any more; a new one takes other settings: (?P<command>.+)",
+        "任务{state}，不能再改设置；新任务可用其他设置：{command}",
+    ),
     (r"alerts are not configured \(set (?P<key>\S+)\)", "没有配置告警接收方（请设置 {key}）"),
     (r"alerts are not configured(?:: (?P<why>.+))?", "没有配置告警接收方：{why}"),
     (r"no receiver in \[alerts\]", "[alerts] 中没有接收方"),
@@ -175,7 +188,7 @@ _RULES: tuple[tuple[str, str], ...] = (
     (r"there is no open incident to acknowledge", "当前没有待确认的故障"),
     (r"acknowledged by (?P<who>[^:]+): (?P<causes>[^;]+)", "{who} 已确认：{causes}"),
     (r"not told again until a checkpoint follows a recovery", "恢复并有新检查点之前不再重复通知"),
-    (r"silenced by (?P<who>.+) until (?P<t>[^;]+)", "{who} 已静默到 {t}"),
+    (r"silenced by (?P<who>[^;]+) until (?P<t>[^;]+)", "{who} 已静默到 {t}"),
     (r"what happens until then is told afterwards in one message", "期间发生的事届时合并成一条告知"),
     (r"the silence is over", "静默已结束"),
     (r"training was refused: (?P<what>.+)", "训练程序拒绝启动：{what}"),
@@ -218,6 +231,7 @@ _RULES: tuple[tuple[str, str], ...] = (
         "降低 loss scale 没有效果（numerics.on_nan = lower-scale）",
     ),
 )
+_NAMED = MappingProxyType({"state": STATES, "severity": SEVERITIES, "verdict": VERDICTS, "verb": REQUESTS})
 _COMPILED = tuple((re.compile(pattern, re.DOTALL), form) for pattern, form in _RULES)
 _EMPTY = re.compile(r"（）|：$")
 
@@ -252,16 +266,8 @@ def chinese(reason: str, failures: Mapping[str, str]) -> str:
 
 
 def _part(name: str, value: str, failures: Mapping[str, str]) -> str:
-    match name:
-        case "what" | "why":
-            return chinese(value, failures)
-        case "state":
-            return word(STATES, value, "zh")
-        case "severity":
-            return word(SEVERITIES, value, "zh")
-        case "verb":
-            return word(REQUESTS, value, "zh")
-        case "causes":
-            return "、".join(word(CAUSES, item.strip(), "zh") for item in value.split(","))
-        case _:
-            return value
+    if name in {"what", "why"}:
+        return chinese(value, failures)
+    if name == "causes":
+        return "、".join(word(CAUSES, item.strip(), "zh") for item in value.split(","))
+    return word(_NAMED[name], value, "zh") if name in _NAMED else value

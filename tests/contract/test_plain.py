@@ -12,7 +12,8 @@ from contract.plain import plainly
 @pytest.mark.parametrize(
     ("error", "en", "zh"),
     [
-        (FileNotFoundError(errno.ENOENT, "No such file or directory", "/a/b"), "/a/b does not exist: is the path right?", "/a/b 不存在，请检查路径"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "/b"), "/b does not exist: is the path right?", "/b 不存在，请检查路径"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "/a/b"), "/a does not exist: is the path right?", "/a 不存在，请检查路径"),
         (
             OSError(errno.EROFS, "Read-only file system", "/r/requests/.1796.json.tmp"),
             "/r/requests is on a read-only file system; run the command where it can be written",

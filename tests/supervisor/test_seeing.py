@@ -69,6 +69,8 @@ def test_a_rank_or_an_attempt_that_is_not_there_is_said(logged) -> None:
         merged(logged, Wanted(attempt=9), 0)
     with pytest.raises(NoSuchLogError, match="attempt 1 has no log of node n7; nodes with logs: n1, n2"):
         merged(logged, Wanted(attempt=1, node="n7"), 0)
+    write(logged, 3, "n1", line(9, "-", "no worker yet"))
+    assert list(merged(logged, Wanted(rank=0), 0)) == [], "a rank of the run may have written nothing"
     assert list(merged(logged, Wanted(attempt=1, rank=0, pattern=re.compile("nothing")), 0)) == []
 
 

@@ -65,6 +65,15 @@ def test_what_explain_says_in_chinese_has_no_english_sentence_in_it(name, hurt, 
         ("alerts are not configured (set KEY)", "没有配置告警接收方（请设置 KEY）"),
         ("the run is paused: there is nothing to cancel", "任务已暂停，无法取消"),
         (
+            "silenced by li until 2026-11-30 23:23:14Z; what happens until then is told afterwards in one message",
+            "li 已静默到 2026-11-30 23:23:14Z；期间发生的事届时合并成一条告知",
+        ),
+        ("t-1: request pause of li: the run is paused", "t-1：li 请求暂停：任务已暂停"),
+        (
+            "t-1: attempt 1 generation 3 completed: all 2 workers finished, at step 160",
+            "t-1：第 1 次作业第 3 次启动：已完成：2 个 worker 都已完成，第 160 步",
+        ),
+        (
             "not answered within 5 s; request 1-a stays open. The run is running: ",
             "5 秒内没有答复；请求 1-a 仍有效。任务训练中",
         ),
