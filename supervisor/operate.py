@@ -15,6 +15,7 @@ from contract.history import History, fold
 from contract.journal import JournalReader
 from contract.layout import Root, RunDir
 from contract.requests import Request, RequestKind, new_id, read_requests, write_request
+from contract.states import JobState
 from slurm.patience import telling
 from supervisor.adapters.leadership import Leadership, RefusedError, take
 from supervisor.adapters.post import TIMEOUT_S
@@ -136,11 +137,18 @@ def _ourselves(
             if done is not None and (watch.at_rest or not done.ok):
                 return watch.outcome(done)
             time.sleep(max(_POLL_S, min(1.0, supervision.due_at - time.monotonic())))
-        return Outcome(ok=False, text=f"still pending when the time was up. {watch.where}")
+        why = _unheard(supervision)
+        return Outcome(ok=False, text=f"still pending when the time was up{why}. {watch.where}")
     finally:
         world.mail.wait(TIMEOUT_S + 1)
         supervision.release()
         leadership.release()
+
+
+def _unheard(supervision: Supervision) -> str:
+    """What the queue did not answer, in brackets; "" where it did."""
+    job = supervision.seen.job if supervision.seen else None
+    return f" ({job.reason})" if job and job.state is JobState.UNKNOWN and job.reason else ""
 
 
 class _Watch:
@@ -180,4 +188,5 @@ class _Watch:
 
     @property
     def where(self) -> str:
-        return f"The run is {self._history.state.value}: {self._history.reason}"
+        why = f": {self._history.reason}" if self._history.reason else ""
+        return f"The run is {self._history.state.value}{why}"

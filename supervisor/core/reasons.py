@@ -176,8 +176,15 @@ _RULES: tuple[tuple[str, str], ...] = (
         r"not answered within (?P<s>\d+) s; request (?P<id>\S+) stays open\. (?P<what>.+)",
         "{s} 秒内没有答复；请求 {id} 仍有效。{what}",
     ),
-    (r"still pending when the time was up\. (?P<what>.+)", "时间已到，仍未完成。{what}"),
-    (r"The run is (?P<state>\w+): (?P<what>.*)", "任务{state}：{what}"),
+    (
+        r"still pending when the time was up(?: \((?P<why>.*)\))?\. (?P<what>.+)",
+        "时间已到，仍未完成（{why}）。{what}",
+    ),
+    (r"The run is (?P<state>\w+)(?:: (?P<what>.*))?", "任务{state}：{what}"),
+    (r"waits for Slurm, for (?P<s>\d+) s at most \(--wait\)", "等待 Slurm，最多 {s} 秒（--wait）"),
+    (r"waits for the job, for (?P<s>\d+) s at most \(--wait\)", "等待作业，最多 {s} 秒（--wait）"),
+    (r"waits for the outcome, for (?P<s>\d+) s at most \(--wait\)", "等待结果，最多 {s} 秒（--wait）"),
+    (r"squeue gave no answer(?:: (?P<said>.+))?", "squeue 没有应答：{said}"),
     (r"no supervisor is running; doing it from here", "没有看护进程在运行，由本命令直接执行"),
     (
         r"(?P<run>\S+) belongs to uid (?P<uid>\d+), not to you; only its owner can (?P<verb>\w+) it",

@@ -13,9 +13,10 @@ import pytest
 from contract import events as ev
 from contract.beat import Beat
 from contract.config import read_resolved
+from contract.control import Control, write_control
 from contract.journal import Journal
 from contract.metrics import merged
-from contract.states import AgentPhase, JobState
+from contract.states import AgentPhase, ControlPhase, JobState
 from supervisor.adapters.act import Hands
 from supervisor.book import Book
 from supervisor.commands_operate import explained
@@ -244,6 +245,7 @@ def silent_slurm(tmp_path, monkeypatch):
 def slurm_run(root, run_id):
     """A run whose job 7 was handed in."""
     run = bare_run(root, run_id, config_of(job={"executor": "slurm"}))
+    write_control(run, Control(attempt=1, generation=1, phase=ControlPhase.PREPARE))
     journal = Journal(run.journal, clock=time.time, epoch=0)
     journal.append(ev.AttemptIntended(attempt=1, tag="t", reason="x"))
     journal.append(ev.AttemptSubmitted(attempt=1, job_id="7"))
@@ -269,8 +271,9 @@ def test_cancel_says_that_it_waits_for_slurm_and_for_how_long(place, silent_slur
     done = place.ciuic("cancel", run.run_id, "--wait", "4")
     assert done.returncode == 1
     assert "waits for Slurm, for 4 s at most (--wait)" in done.stderr
-    assert "the queue has not heard that attempt 1 is to end" in done.stderr
-    assert "scancel" in silent_slurm.read_text()
+    assert "scancel" not in silent_slurm.read_text(), "nothing is ended before a complete look"
+    assert "still pending when the time was up (squeue gave no answer" in done.stdout
+    assert done.stdout.endswith(" The run is pending\n")
 
 
 def test_what_the_queue_has_not_heard_it_is_asked_again(root) -> None:

@@ -98,6 +98,9 @@ def test_reasons_with_other_peoples_words_keep_them() -> None:
         "作业被抢占（队列状态 ended-preempted (by job 7)）"
     )
     assert chinese("sbatch: error: Invalid partition", {}) == "sbatch: error: Invalid partition"
+    waits = "still pending when the time was up (squeue gave no answer: error: x (y)). The run is pending"
+    assert chinese(waits, {}) == "时间已到，仍未完成（squeue 没有应答：error: x (y)）。任务排队中"
+    assert chinese("waits for Slurm, for 600 s at most (--wait)", {}) == "等待 Slurm，最多 600 秒（--wait）"
     held = "job 7 held in the queue and will not start by itself (PENDING: PartitionNodeLimit)"
     assert chinese(held, {}) == "作业 7 被挂起，不会自己开始（PENDING: PartitionNodeLimit）"
     assert chinese("attempt 2 is not submitted yet", {}) == "第 2 次提交尚未完成"
