@@ -7,11 +7,12 @@ import typer
 from supervisor.words import speak
 
 
-def _known(value: str) -> str:
+def _known(context: typer.Context, value: str) -> str:
     """Zh or en, also as a locale's name (zh_CN.UTF-8). Anything else is said, not taken for English."""
     if value and not value.lower().startswith(("zh", "en")):
         raise typer.BadParameter(f"{value!r} is not spoken here; zh or en")
     speak(value)
+    context.call_on_close(lambda: speak(""))
     return value
 
 

@@ -21,6 +21,7 @@ from supervisor.diagnose.read import Problem, blocks, sources
 from supervisor.diagnose.run import diagnose
 from supervisor.diagnose.scan import gate_of, scan
 from supervisor.diagnose.stamps import find_stamp
+from supervisor.words import language, spoken
 from tests.supervisor.schemas import check
 
 OOM = "step 1 loss 2\n[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n"
@@ -77,6 +78,7 @@ def test_command(tmp_path):
     assert result.exit_code == 0
     assert check("diagnose", result.stdout)["line"]
     assert "怎么办" in _run(str(path), "--lang", "zh").stdout
+    assert spoken() == language(), "a command's language ends with it"
     assert "What to do" in _run(str(path), "--lang", "en").stdout
     assert _run(str(tmp_path / "missing")).exit_code == 1
     assert _run().exit_code == 2
