@@ -92,7 +92,12 @@ def submit(
         raise typer.Exit(ExitCode.FAILED) from error
     outcome = _told_when_slow(lambda: first_attempt(run, loaded), loaded)
     if outcome.problem:
-        typer.echo(f"{run.run_id} is created, but not in the queue: {outcome.problem}", err=True)
+        what = (
+            "is created; whether it is in the queue the supervisor finds out"
+            if outcome.doubtful
+            else "is created, but not in the queue"
+        )
+        typer.echo(f"{run.run_id} {what}: {outcome.problem}", err=True)
     elif outcome.left_to_supervisor:
         typer.echo(f"the supervisor submits it, directory {run.path}")
     else:

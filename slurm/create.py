@@ -30,12 +30,16 @@ _NOT_IN_PATHS = frozenset('%\\"\n\r')
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of the first attempt. `problem` "" when it is in the queue, or a supervisor sees to it."""
+    """What became of the first attempt. `problem` "" when it is in the queue, or a supervisor sees to it.
+
+    `doubtful`: with that problem it may be in the queue all the same.
+    """
 
     run: RunDir
     job_id: str = ""
     problem: str = ""
     left_to_supervisor: bool = False
+    doubtful: bool = False
 
 
 def create_run(config: RunConfig, root: Path) -> RunDir:
@@ -141,6 +145,6 @@ def _submit_first(run: RunDir, config: RunConfig, journal: Journal) -> Outcome:
             return Outcome(run=run, job_id=found.job_id)
     if isinstance(answer, submit.SubmitFailed):
         journal.append(SubmitFailed(attempt=1, reason=answer.reason, permanent=answer.permanent))
-        return Outcome(run=run, problem=answer.reason)
+        return Outcome(run=run, problem=answer.reason, doubtful=answer.doubtful)
     journal.append(AttemptSubmitted(attempt=1, job_id=answer.job_id))
     return Outcome(run=run, job_id=answer.job_id)

@@ -184,7 +184,6 @@ _RULES: tuple[tuple[str, str], ...] = (
     (r"waits for Slurm, for (?P<s>\d+) s at most \(--wait\)", "等待 Slurm，最多 {s} 秒（--wait）"),
     (r"waits for the job, for (?P<s>\d+) s at most \(--wait\)", "等待作业，最多 {s} 秒（--wait）"),
     (r"waits for the outcome, for (?P<s>\d+) s at most \(--wait\)", "等待结果，最多 {s} 秒（--wait）"),
-    (r"squeue gave no answer(?:: (?P<said>.+))?", "squeue 没有应答：{said}"),
     (r"no supervisor is running; doing it from here", "没有看护进程在运行，由本命令直接执行"),
     (
         r"(?P<run>\S+) belongs to uid (?P<uid>\d+), not to you; only its owner can (?P<verb>\w+) it",

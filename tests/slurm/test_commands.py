@@ -86,6 +86,7 @@ def test_submit_says_that_it_waits_for_slurm_and_for_how_long(tmp_path, monkeypa
     assert time.monotonic() - begun < 30
     assert done.stderr.splitlines()[0] == "waits for Slurm, for 9 s at most"
     assert "no answer within 4 s" in done.stderr
+    assert "whether it is in the queue the supervisor finds out" in done.stderr
 
 
 def test_make_submit_without_a_recipe_submits_nothing():
