@@ -289,30 +289,37 @@ def peers(nvrx: Path | None, tries: int) -> list[tuple[str, list[str], signal.Si
 # the table
 
 
-def table(cases: list[Case], tries: int) -> str:
-    peer = next((case for case in cases if case.name.startswith("torchrun")), None)
-    base = statistics.median(peer.seconds) if peer and peer.seconds else None
-    made_by = (
-        f"`python -P benchmarks/recovery.py --tries {tries}` on {os.cpu_count()} cores ({platform.machine()}), "
-        "two ranks on CPU, the model of `configs/tiny-local.toml`, a checkpoint each 5 steps. "
-        "Seconds from the signal to the next completed optimiser step."
-    )
+def against(case: Case, launcher: str, cases: list[Case]) -> str:
+    """The ratio of medians to this launcher's after the same fault; a dash where there is none."""
+    fault = case.name.rsplit(", ", 1)[1]
+    peer = next((its for its in cases if its.name.startswith(launcher) and its.name.endswith(fault)), None)
+    if peer is None or not peer.seconds:
+        return "–"
+    return f"{statistics.median(case.seconds) / statistics.median(peer.seconds):.2f}"
+
+
+def table(cases: list[Case], command: str) -> str:
     lines = [
-        made_by,
+        (
+            f"`{command}` on {os.cpu_count()} cores ({platform.machine()}), two ranks on CPU, the model of "
+            "`configs/tiny-local.toml`, a checkpoint each 5 steps. Seconds from the signal to the next completed "
+            "optimiser step; ratios of medians, for the same fault."
+        ),
         "",
-        "| case | recovered | fault to verdict | median | fastest | slowest | against torchrun |",
-        "|---|---|---|---|---|---|---|",
+        "| case | recovered | fault to verdict | median | fastest | slowest | against torchrun | against ft_launcher |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for case in cases:
         counted = f"{len(case.seconds)} of {case.tries}"
         if not case.seconds:
-            lines.append(f"| {case.name} | {counted} | – | – | – | – | – |")
+            lines.append(f"| {case.name} | {counted} | – | – | – | – | – | – |")
             continue
         middle = statistics.median(case.seconds)
         seen = f"{statistics.median(case.detected):.1f} s" if case.detected else "–"
-        ratio = f"{middle / base:.2f}" if base and "SIGKILL" in case.name else "–"
+        ratios = " | ".join(against(case, peer, cases) for peer in ("torchrun", "ft_launcher"))
         lines.append(
-            f"| {case.name} | {counted} | {seen} | {middle:.2f} s | {min(case.seconds):.2f} s | {max(case.seconds):.2f} s | {ratio} |"
+            f"| {case.name} | {counted} | {seen} | {middle:.2f} s | {min(case.seconds):.2f} s "
+            f"| {max(case.seconds):.2f} s | {ratios} |"
         )
     looked = [seconds for case in cases for seconds in case.looked]
     if looked:
@@ -364,7 +371,8 @@ def main() -> int:
                 found.append(peer_case(name, command, number, options.tries, scratch))
     finally:
         print(f"logs: {scratch}")
-    text = table(found, options.tries)
+    beside = " --nvrx VENV" if options.nvrx else ""
+    text = table(found, f"python -P benchmarks/recovery.py --tries {options.tries}{beside}")
     print(text)
     if not options.no_write:
         write(text)
