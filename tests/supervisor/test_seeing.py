@@ -242,7 +242,15 @@ def test_the_live_picture_shows_the_runs_until_interrupted(root, processes) -> N
         return shown
 
     with open(ours, "rb", buffering=0), open(theirs, "rb", buffering=0):
-        process = processes.start(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+        # A shell starts what runs in the background with SIGINT ignored, and that is inherited: the tests may run there.
+        process = processes.start(
+            command,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=environment,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
         wait_for(lambda: b"live-1" in drawn(), seconds=60, what="the run in the picture")
         process.send_signal(signal.SIGINT)
         wait_for(lambda: drawn() and process.poll() is not None, seconds=30, what="the end")
