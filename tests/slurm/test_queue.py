@@ -384,7 +384,8 @@ def test_a_job_is_seen_from_its_start_to_its_end(start):
 def test_a_job_can_be_cancelled_before_its_agents_exist(start):
     trial = start(config_of(run={"steps": 500}))
     trial.queue.cancel(trial.job, force=False)
-    assert trial.end().state in {JobState.GONE, JobState.ENDED_FAILED}
+    seen = trial.end()  # with 0 too: submitit's own process swallows SIGTERM and may have nothing else to do
+    assert seen.state is JobState.GONE or seen.state.ended
 
 
 @pytest.mark.parametrize(("conf", "hinted"), [(None, True), ("/etc/s/slurm.conf", False)])
