@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from contract import manifest
+from contract.page import PageReading
+from contract.states import Phase
 
 pytestmark = pytest.mark.train
 
@@ -165,8 +167,9 @@ def test_alone_from_a_recipe(bench, tmp_path):
         assert record["step"] == (generation - 1) * 2
 
 
-def test_the_pages_tell_who_keeps_the_others_waiting(bench):
-    """Rank 1 is stopped and let go again and again, as a device that throttles: it works long, rank 0 waits long."""
+@pytest.fixture
+def endless(bench):
+    """A generation that trains until it is ended; its batches have several micro-batches."""
     run = bench(
         run={"steps": 100_000},
         data={"evaluate_interval_steps": 0},
@@ -176,18 +179,47 @@ def test_the_pages_tell_who_keeps_the_others_waiting(bench):
     )
     generation = run.start()
     generation.until(lambda page: page.step >= 3)
-    before = [page.read() for page in generation.pages]
-    while generation.pages[0].read().step < before[0].step + 12:
-        generation.signal(signal.SIGSTOP, [1])
-        time.sleep(0.03)
-        generation.signal(signal.SIGCONT, [1])
-        time.sleep(0.01)
-    after = [page.read() for page in generation.pages]
+    yield generation
     generation.signal(signal.SIGTERM)
     generation.codes()
-    spent = [
-        {phase: late.spent[phase] - early.spent[phase] for phase in late.spent}
+
+
+def test_the_pages_tell_who_keeps_the_others_waiting(endless):
+    """Rank 1 is stopped and let go again and again, as a device that throttles: it works long in its own phases."""
+    before = [page.read() for page in endless.pages]
+    while endless.pages[0].read().step < before[0].step + 12:
+        endless.signal(signal.SIGSTOP, [1])
+        time.sleep(0.03)
+        endless.signal(signal.SIGCONT, [1])
+        time.sleep(0.01)
+    after = [page.read() for page in endless.pages]
+    own = [
+        sum(late.spent[phase] - early.spent[phase] for phase in ("data", "forward"))
         for early, late in zip(before, after, strict=True)
     ]
-    assert spent[1]["data"] + spent[1]["forward"] > 1.5 * (spent[0]["data"] + spent[0]["forward"]), spent
-    assert spent[0]["wait"] > spent[1]["wait"], spent
+    assert own[1] > 1.5 * own[0], (before, after)
+
+
+def test_standing_in_an_agreement_is_waiting_and_no_work(endless):
+    """Rank 1 is stopped until rank 0 is found where a step begins, with everything done but for the other."""
+
+    def held() -> PageReading:
+        endless.signal(signal.SIGSTOP, [1])
+        counter, still_since = -1, time.monotonic()
+        while time.monotonic() < still_since + 0.1:  # it stands: nothing moves without the other
+            if (seen := endless.pages[0].read()).counter != counter:
+                counter, still_since = seen.counter, time.monotonic()
+            time.sleep(0.002)
+        return seen
+
+    deadline = time.monotonic() + 60
+    while (stands := held()).phase is not Phase.FORWARD:
+        assert time.monotonic() < deadline, "rank 0 was never found waiting for a step to begin"
+        endless.signal(signal.SIGCONT, [1])
+        endless.until(lambda page, at=stands.counter: page.counter > at + 3)
+    time.sleep(0.4)  # the wait to be measured
+    endless.signal(signal.SIGCONT, [1])
+    moved = endless.until(lambda page: page.counter > stands.counter + 3)
+    waited = moved.spent["wait"] - stands.spent["wait"]
+    assert waited > 0.4
+    assert moved.spent["forward"] - stands.spent["forward"] < waited
