@@ -97,10 +97,11 @@ class Checkpoints:
         self._writer.place = Place(self._worker.run.checkpoints)
 
     def layout(self, point: ResumePoint) -> Layout:
-        """The optimizer's groups in the checkpoint of the resume point; its engine must be built with the same."""
-        if point.checkpoint:
-            self._layout = Layout(self._own(point).get("groups", Layout.BY_DECAY))
-        if self._layout is not Layout.BY_LAYER:
+        """The groups with which the engine must be built: under AdamW those of the resume point's checkpoint."""
+        if self._config.optimizer.name == "muon":
+            self._layout = Layout.BY_MATRIX
+        elif point.checkpoint and _layout_of(self._own(point)) is Layout.BY_DECAY:
+            self._layout = Layout.BY_DECAY
             log.warning("%s knows no rates by layer: every layer takes the last one's", point.checkpoint)
         return self._layout
 
@@ -324,7 +325,7 @@ class Checkpoints:
             ranks=point.ranks,
             form=own.get("form", form(engine)),
             parameters=own["parameters"],
-            layout=self._layout,
+            layout=_layout_of(own),
         )
         if before.fits(engine, self._ranks.size):
             self._load_same(engine, point, groups)
@@ -391,6 +392,11 @@ class Checkpoints:
 
 class StuckWriteError(OSError):
     """This rank's file system does not answer. Raised by this rank alone: the others wait for it."""
+
+
+def _layout_of(own: Mapping[str, Any]) -> Layout:
+    """The optimizer's groups in a checkpoint with this state of a rank."""
+    return Layout(own.get("groups", Layout.BY_DECAY))
 
 
 def own_file(rank: int) -> str:

@@ -16,8 +16,10 @@ from trainer import ops
 from trainer.errors import ConfigError
 from trainer.groups import Group, for_optimizer
 from trainer.model import check_router_bias
+from trainer.muon import Muon, Part
 from trainer.norms import Watch, guard_plain_step, guard_zero_step, limit_embedding
-from trainer.reshape.places import clear_padding
+from trainer.reshape.carry import shapes_of
+from trainer.reshape.places import clear_padding, keepers, places
 
 # Of the loss under fp16: 0 lets DeepSpeed find it, starting at 2**16.
 _SCALING = {
@@ -91,13 +93,14 @@ def build_engine(
     groups: Sequence[Group],
     watch: Watch,
 ) -> Any:
-    """The engine around this model with AdamW, ready to step or to load a checkpoint.
+    """The engine around this model with its optimizer, ready to step or to load a checkpoint.
 
     Raises:
         ConfigError: DeepSpeed has made of the model what cannot be trained.
     """
     wanted = config.optimizer
-    optimizer_class, extra = ops.adamw(offloaded="offload_optimizer" in settings["zero_optimization"])
+    offloaded = "offload_optimizer" in settings["zero_optimization"]
+    optimizer_class, extra = ops.muon(wanted) if wanted.name == "muon" else ops.adamw(offloaded=offloaded)
     optimizer = optimizer_class(
         for_optimizer(model, groups, weight_decay=wanted.weight_decay),
         lr=wanted.lr,
@@ -112,6 +115,13 @@ def build_engine(
         guard_plain_step(optimizer, watch)
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
     clear_padding(engine)
+    if isinstance(optimizer, Muon):
+        optimizer.meet(
+            keepers(engine, groups),
+            shapes_of(engine.module),
+            {p.name: Part(start=p.start, count=p.count, offset=p.offset) for p in places(engine)},
+            engine.device,
+        )
     if config.numerics.spike_factor and not plain:
         guard_zero_step(engine.optimizer, watch)
     if config.numerics.embedding_clipping:

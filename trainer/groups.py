@@ -10,6 +10,7 @@ import torch
 
 from contract.config.optimizer import Optimizer
 from contract.schedule import EMBEDDING
+from trainer.muon import takes_muon
 
 _LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 _FURTHER = re.compile(
@@ -22,6 +23,7 @@ class Layout(StrEnum):
     """How the optimizer's groups are made. A checkpoint loads into the layout that wrote it."""
 
     BY_LAYER = "by-layer"
+    BY_MATRIX = "by-matrix"  # as BY_LAYER, with what Muon updates in groups of its own
     BY_DECAY = (
         "by-decay"  # two groups, every layer with the last one's rate: checkpoints from before BY_LAYER
     )
@@ -29,10 +31,11 @@ class Layout(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """One group of the optimizer. `rate` counts the groups of `contract.schedule.Course`."""
+    """One group of the optimizer. `rate` counts the groups of `contract.schedule.Course`. `muon`: not by AdamW."""
 
     rate: int
     decays: bool
+    muon: bool
     names: tuple[str, ...]
 
     @property
@@ -66,15 +69,16 @@ def groups_of(model: torch.nn.Module, layers: int, layout: Layout) -> list[Group
 
 def grouped(dimensions: Mapping[str, int], layers: int, layout: Layout) -> list[Group]:
     """The groups of parameters with these names and numbers of dimensions."""
-    members: dict[tuple[int, bool], list[str]] = {}
+    members: dict[tuple[int, bool, bool], list[str]] = {}
     for name, count in sorted(dimensions.items()):
         if layout is Layout.BY_DECAY:
-            key = (layers, count >= 2)
+            key = (layers, count >= 2, False)
         else:
-            key = (rate_group(name, layers), decays(name, count))
+            muon = layout is Layout.BY_MATRIX and takes_muon(name, count)
+            key = (rate_group(name, layers), decays(name, count), muon)
         members.setdefault(key, []).append(name)
-    order = sorted(members, key=lambda key: (key[0], not key[1]))
-    return [Group(rate=key[0], decays=key[1], names=tuple(members[key])) for key in order]
+    order = sorted(members, key=lambda key: (key[0], not key[1], not key[2]))
+    return [Group(rate=key[0], decays=key[1], muon=key[2], names=tuple(members[key])) for key in order]
 
 
 def counted_by(dimensions: Mapping[str, int], layout: Layout) -> list[str]:
@@ -95,6 +99,7 @@ def for_optimizer(
             "name": group.name,
             "params": [parameters[name] for name in group.names],
             "weight_decay": weight_decay if group.decays else 0.0,
+            **({"muon": True} if group.muon else {}),
         }
         for group in groups
     ]
@@ -109,3 +114,5 @@ def follow_config(engine: Any, groups: Sequence[Group], wanted: Optimizer) -> No
         found["weight_decay"] = wanted.weight_decay if group.decays else 0.0
         found["name"] = group.name
         found["betas"], found["eps"] = (wanted.beta1, wanted.beta2), wanted.eps
+        if "momentum" in found:
+            found["momentum"] = wanted.muon_momentum

@@ -12,6 +12,9 @@ from typing import Any
 import deepspeed
 import torch
 
+from contract.config.optimizer import Optimizer
+from trainer.muon import Muon
+
 log = logging.getLogger(__name__)
 
 # DeepSpeed compiles this one at the first init_distributed on CPU, and calls it only for inference. Leaving it
@@ -39,6 +42,11 @@ def adamw(*, offloaded: bool) -> tuple[type, dict[str, Any]]:
             "DeepSpeed's %s is not built (python -P -m trainer.ops builds it): using torch's AdamW", _OFFLOAD
         )
     return torch.optim.AdamW, {"fused": True}
+
+
+def muon(wanted: Optimizer) -> tuple[type, dict[str, Any]]:
+    """The same for Muon, whose AdamW part is torch's, on the host too."""
+    return Muon, {"momentum": wanted.muon_momentum, "fused": True}
 
 
 def is_built(name: str) -> bool:

@@ -131,7 +131,11 @@ def _optimizer(feed: _Feed, table: Any) -> None:
         return
     kind, params = table.get("type"), table.get("params") or {}
     if not isinstance(kind, str) or kind.lower() not in _ADAMW:
-        feed.problems.append(f"deepspeed.optimizer.type: is {kind!r}; AdamW is what [optimizer] offers")
+        offered = "AdamW is what the JSON may ask for"
+        if isinstance(kind, str) and kind.lower() == "muon":
+            # Its rates are not ours: DeepSpeed scales the update otherwise, and clips it after that.
+            offered = 'take the table out and set [optimizer] name = "muon", with the rate of AdamW'
+        feed.problems.append(f"deepspeed.optimizer.type: is {kind!r}; {offered}")
         return
     for key, value in params.items():
         if key in _RATES:

@@ -121,6 +121,7 @@ def test_keys_that_nobody_would_read(tmp_path, settings, where, told) -> None:
         ({"train_batch_size": "many"}, "deepspeed.train_batch_size"),
         ({"gradient_accumulation_steps": 0}, "deepspeed.gradient_accumulation_steps"),
         ({"optimizer": {"type": "Lamb"}}, "deepspeed.optimizer.type"),
+        ({"optimizer": {"type": "Muon"}}, "deepspeed.optimizer.type"),
         ({"optimizer": {"type": "AdamW", "params": {"momentum": 1}}}, "deepspeed.optimizer.params.momentum"),
     ],
 )

@@ -36,14 +36,21 @@ def reference(bench, known):
 
 
 @pytest.mark.parametrize(
-    ("world_size", "dtype", "stage"),
-    [(2, "bf16", 2), (2, "fp32", 2), (1, "bf16", 1), (2, "bf16", 3), (2, "fp32", 0)],
+    ("world_size", "dtype", "stage", "update"),
+    [
+        (2, "bf16", 2, "adamw"),
+        (2, "fp32", 2, "muon"),
+        (1, "bf16", 1, "adamw"),
+        (2, "bf16", 3, "muon"),
+        (2, "fp32", 0, "adamw"),
+    ],
 )
-def test_stopped_and_resumed_equals_uninterrupted(bench, world_size, dtype, stage):
+def test_stopped_and_resumed_equals_uninterrupted(bench, world_size, dtype, stage, update):
     settings = {
         "run": {"steps": 12},
         "precision": {"dtype": dtype},
         "deepspeed": {"zero_stage": stage},
+        "optimizer": {"name": update},
         "numerics": {"spike_factor": 50.0},
         "schedule": {"warmup": 4, "adaptive_from": 0.25, "adaptive_smoothing": 0.1},
     }

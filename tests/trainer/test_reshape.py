@@ -20,6 +20,7 @@ pytestmark = pytest.mark.train
 # Another number of ranks sums the gradient in another order. In float32 that is a few units in the last place, which
 # ten small steps do not multiply far; in bfloat16 each rank's gradient is rounded to 8 bits before it is summed.
 TOLERANCE = {"fp32": 1e-6, "bf16": 5e-4}
+ADAMW = (Kind.WEIGHT, Kind.MEAN, Kind.SQUARE)
 LEAVE_AFTER = """
 import trainer.preload
 from trainer.loop import Training
@@ -37,8 +38,8 @@ def change(run, /, **sections):
     )
 
 
-def train_until(run, step, **variables):
-    return run.train(CIUIC_TEST_BEFORE=LEAVE_AFTER.format(step=step), **variables).text()
+def train_until(run, step, before=""):
+    return run.train(CIUIC_TEST_BEFORE=LEAVE_AFTER.format(step=step) + before).text()
 
 
 def newest(run):
@@ -49,17 +50,17 @@ def stored(directory, ranks):
     return open_stored(directory, ranks=ranks, order=lambda d: counted_by(d, Layout.BY_LAYER))
 
 
-def follow(bench, dtype, legs):
+def follow(bench, dtype, legs, *, before="", **more):
     """One run without interruption, and one whose every two steps run on other ranks and another stage."""
-    keys = {"precision": {"dtype": dtype}, "batch": {"global_batch_size": 8, "micro_batch_size": 1}}
+    keys = {"precision": {"dtype": dtype}, "batch": {"global_batch_size": 8, "micro_batch_size": 1}, **more}
     steps = {"run": {"steps": 2 * len(legs)}, "data": {"evaluate_interval_steps": 0}}
     whole = bench("whole", deepspeed={"zero_stage": legs[0][1]}, **keys, **steps)
-    whole.train()
+    whole.train(CIUIC_TEST_BEFORE=before)
     parts = bench("parts", deepspeed={"zero_stage": legs[0][1]}, **keys, **steps)
     for number, (ranks, stage) in enumerate(legs):
         parts.world_size = ranks
         change(parts, deepspeed={"zero_stage": stage}, job={"ranks_per_node": ranks})
-        text = train_until(parts, 2 * number + 2)
+        text = train_until(parts, 2 * number + 2, before)
         assert number == 0 or f"to {ranks}, zero-{stage}" in text
     found, wanted = parts.merged(), whole.merged()
     assert [found[step]["positions"] for step in found] == [wanted[step]["positions"] for step in wanted]
@@ -76,6 +77,35 @@ def follow(bench, dtype, legs):
 )
 def test_other_ranks_and_stages_one_after_the_other(bench, dtype, legs):
     follow(bench, dtype, legs)
+
+
+def test_the_momentum_of_muon_goes_along(bench):
+    """Computed in float32, see test_reference.py."""
+    follow(
+        bench,
+        "fp32",
+        [(2, 2), (4, 3), (1, 0)],
+        before="\nimport torch; torch.Tensor.bfloat16 = torch.Tensor.float\n",
+        optimizer={"name": "muon", "lr": 0.02},
+    )
+
+
+def test_a_run_goes_over_to_muon_and_back(bench):
+    """What the two keep differs: the state begins anew, weights and counters go on."""
+    run = bench(world_size=1, run={"steps": 6}, data={"evaluate_interval_steps": 0})
+    train_until(run, 2)
+    for step, update in ((4, "muon"), (6, "adamw")):
+        change(run, optimizer={"name": update})
+        before, run.extra = stored(newest(run), 1), {"CIUIC_TEST_DUMP": str(run.run.path / "dump.pt")}
+        text = train_until(run, step, DUMP)
+        assert "setting changed since" in text
+        held = torch.load(run.run.path / "dump.pt")
+        for name in before.shapes:
+            assert torch.equal(held[f"{name} weight"], before.whole(name, Kind.WEIGHT).flatten()), name
+        assert held["model.norm.weight step"] == step - 2
+        kept = held.get("model.layers.1.mlp.experts.down_proj exp_avg", torch.zeros(1))
+        assert not kept.any()
+    assert [row["step"] for row in run.merged().values()] == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.slow
@@ -118,7 +148,7 @@ def test_weights_are_those_that_deepspeed_reads(bench, dtype, stage):
     run.train(CIUIC_TEST_BEFORE=DUMP)
     held = torch.load(run.run.path / "dump.pt")
     for name in ours.shapes:
-        for kind in Kind:
+        for kind in ADAMW:
             assert torch.equal(held[f"{name} {kind}"], ours.whole(name, kind).flatten()), (name, kind)
         assert held[f"{name} step"] == 1
 
@@ -134,9 +164,11 @@ def carry_and_dump(engine, *arguments, **named):
     held, optimizer = {}, inner_optimizer(engine)
     for place in places(engine):
         held[f"{place.name} {Kind.WEIGHT}"] = place.weight.clone()
-        held[f"{place.name} step"] = float(optimizer.state[place.keeper]["step"])
-        for kind in (Kind.MEAN, Kind.SQUARE):
-            held[f"{place.name} {kind}"] = put_state(optimizer, place, kind).clone()
+        state = optimizer.state[place.keeper]
+        held[f"{place.name} step"] = float(state.get("step", 0))
+        for kind in Kind:
+            if kind.value in state:
+                held[f"{place.name} {kind}"] = put_state(optimizer, place, kind).clone()
     torch.save(held, os.environ["CIUIC_TEST_DUMP"])
     return change
 checkpoint.carry_into = carry_and_dump
@@ -171,7 +203,7 @@ def test_changed_model(bench, dtype, stage):
     held = torch.load(run.run.path / "dump.pt")
     for name in facts["loaded"]:
         if name in before.shapes:
-            for kind in Kind:
+            for kind in ADAMW:
                 assert torch.equal(held[f"{name} {kind}"], before.whole(name, kind).flatten()), (name, kind)
     rows = before.whole("model.embed_tokens.weight", Kind.MEAN).flatten()
     grown = held[f"model.embed_tokens.weight {Kind.MEAN}"]

@@ -11,12 +11,12 @@ from trainer.distributed import Ranks
 from trainer.errors import ConfigError, ReadError
 from trainer.groups import Layout, counted_by
 from trainer.model import fingerprint
+from trainer.muon import Muon, takes_muon
 from trainer.reshape.change import Change, compare
 from trainer.reshape.places import form, inner_optimizer, places, put_state, put_updates, settle
 from trainer.reshape.stored import Kind, Shape, Stored, open_stored
 
 _COUNTERS = ("global_steps", "global_samples", "skipped_steps")
-_STATES = (Kind.MEAN, Kind.SQUARE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,8 @@ def change_between(stored: Stored, model: torch.nn.Module) -> Change:
 def carry_over(stored: Stored, change: Change, engine: Any, moved: Callable[[], None]) -> None:
     """Weights, the optimizer's state, buffers and counters, as far as `change` says that they are kept.
 
-    What is not kept stays as the model was built, its optimizer state zero. The optimizer counts updates for each of
+    What is not kept stays as the model was built, its optimizer state zero; zero is also the state of what AdamW updated
+    and Muon does now, or the other way. The optimizer counts updates for each of
     its tensors, which holds many parameters: a new one beside old ones has the old ones' count. `moved` is called
     for each parameter. All ranks must call it.
 
@@ -131,11 +132,12 @@ def _parameters(stored: Stored, change: Change, engine: Any, moved: Callable[[],
         if kept <= 0:
             continue
         stored.copy(place.name, Kind.WEIGHT, place.start, place.weight.narrow(0, 0, kept))
+        kinds = _kinds(optimizer, place.name, shapes[place.name])
         count = stored.updates(place.name)
-        if count:
+        if count and stored.keeps(place.name, kinds[0]):
             keepers[id(place.keeper)] = place.keeper
             updates[id(place.keeper)] = max(count, updates.get(id(place.keeper), 0.0))
-            for kind in _STATES:
+            for kind in kinds:
                 stored.copy(
                     place.name, kind, place.start, put_state(optimizer, place, kind).narrow(0, 0, kept)
                 )
@@ -143,3 +145,9 @@ def _parameters(stored: Stored, change: Change, engine: Any, moved: Callable[[],
         put_updates(optimizer, keeper, updates[key])
     if not keepers and not change.loaded:
         raise ReadError("the checkpoint and the model have no parameter in common")
+
+
+def _kinds(optimizer: Any, name: str, shape: Shape) -> tuple[Kind, ...]:
+    """What this optimizer keeps of the parameter."""
+    muon = isinstance(optimizer, Muon) and takes_muon(name, len(shape))
+    return (Kind.MOMENTUM,) if muon else (Kind.MEAN, Kind.SQUARE)

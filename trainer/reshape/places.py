@@ -4,13 +4,15 @@ Four keepers: no ZeRO, ZeRO 1 and 2, ZeRO 1 with bf16 (an optimizer of its own),
 the model that computes with `settle`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from trainer.errors import ConfigError
+from trainer.groups import Group
+from trainer.muon import Muon
 from trainer.reshape.stored import Kind
 
 
@@ -34,7 +36,8 @@ class Place:
 
 def form(engine: Any) -> str:
     """How this engine lays out a checkpoint; files of another form cannot be loaded by DeepSpeed itself."""
-    return f"zero-{engine.zero_optimization_stage()} {type(engine.optimizer).__name__}"
+    update = " muon" if isinstance(inner_optimizer(engine), Muon) else ""
+    return f"zero-{engine.zero_optimization_stage()} {type(engine.optimizer).__name__}{update}"
 
 
 def places(engine: Any) -> Iterator[Place]:
@@ -56,7 +59,7 @@ def places(engine: Any) -> Iterator[Place]:
 
 
 def _consecutive(zero: Any, named: dict[str, Any]) -> Iterator[Place]:
-    masters = getattr(zero, "single_partition_of_fp32_groups", None) or zero.fp32_groups_flat_partition
+    masters = _masters(zero)
     for name, parameter in named.items():
         part = parameter._hp_mapping  # noqa: SLF001 - None where this rank keeps nothing of it
         if part is not None:
@@ -84,6 +87,26 @@ def _sliced(zero: Any, named: dict[str, Any]) -> Iterator[Place]:
             yield Place(name=name, start=start, weight=weight, keeper=keeper, offset=offset)
 
 
+def keepers(engine: Any, groups: Sequence[Group]) -> dict[str, torch.Tensor]:
+    """The tensor that the optimizer steps on this rank for each parameter, also where it has nothing of it."""
+    zero = engine.optimizer
+    named = dict(engine.module.named_parameters())
+    if hasattr(zero, "fp32_partitioned_groups_flat"):
+        flat = zero.fp32_partitioned_groups_flat
+        return {name: flat[zero.grad_position[zero.get_param_id(p)][0]] for name, p in named.items()}
+    if hasattr(zero, "update_lp_params"):
+        masters = _masters(zero)
+        return {name: masters[slot] for slot, group in enumerate(groups) for name in group.names}
+    return named
+
+
+def _masters(zero: Any) -> Sequence[torch.Tensor]:
+    found: Sequence[torch.Tensor] = (
+        getattr(zero, "single_partition_of_fp32_groups", None) or zero.fp32_groups_flat_partition
+    )
+    return found
+
+
 def put_state(optimizer: Any, place: Place, kind: Kind) -> torch.Tensor:
     """The optimizer's numbers of this kind for the place, as a view; zeros until they are written."""
     found = optimizer.state[place.keeper].setdefault(kind.value, torch.zeros_like(place.keeper.data))
@@ -93,7 +116,7 @@ def put_state(optimizer: Any, place: Place, kind: Kind) -> torch.Tensor:
 
 def put_updates(optimizer: Any, keeper: torch.Tensor, updates: float) -> None:
     """How many updates the optimizer has made of this tensor, in the type that it counts with."""
-    torchs_own = type(optimizer).__module__.startswith("torch.")
+    torchs_own = isinstance(optimizer, torch.optim.AdamW)
     optimizer.state[keeper]["step"] = (
         torch.tensor(updates, dtype=torch.float32, device=keeper.device) if torchs_own else int(updates)
     )
@@ -114,7 +137,7 @@ def clear_padding(engine: Any) -> None:
 
 
 def inner_optimizer(engine: Any) -> Any:
-    """The AdamW that does the arithmetic, within DeepSpeed's optimizer or without one."""
+    """The AdamW or Muon that does the arithmetic, within DeepSpeed's optimizer or without one."""
     return getattr(engine.optimizer, "optimizer", engine.optimizer)
 
 

@@ -27,6 +27,7 @@ class Kind(StrEnum):
     WEIGHT = "weight"
     MEAN = "exp_avg"
     SQUARE = "exp_avg_sq"
+    MOMENTUM = "momentum_buffer"  # Muon's, instead of the two
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,11 @@ class Stored(ABC):
     def scaler(self) -> Mapping[str, Any]:
         """DeepSpeed's state of the loss scale, empty where there is none."""
         return {}
+
+    def keeps(self, name: str, kind: Kind) -> bool:
+        """Whether the optimizer had numbers of this kind for this parameter."""
+        with _reading(f"{kind} of {name}"):
+            return self.flat(self.locate(name, 0), kind) is not None
 
     def copy(self, name: str, kind: Kind, start: int, into: torch.Tensor) -> None:
         """Fill the flat tensor `into` with this parameter's elements from `start` on.
