@@ -110,9 +110,10 @@ class Training:
         self.ranks = Ranks(self.worker, accelerator="cpu", timeout_s=600, patience_s=60)
         shape = architecture(config.model, vocab_size=VOCABULARY, sequence_length=LENGTH)
         model = build_model(shape, seed=1)
-        self.groups = groups_of(model, config.model.layers, Layout.BY_LAYER)
         settings = deepspeed_config(config, ranks=1) | self.settings
-        self.engine = build_engine(config, settings, model, self.groups, Watch(limit=lambda: float("inf")))
+        watch = Watch(limit=lambda: float("inf"))
+        self.engine = build_engine(config, settings, model, Layout.BY_LAYER, watch)
+        self.groups = groups_of(self.engine.module, config.model.layers, Layout.BY_LAYER)
         dice = torch.Generator().manual_seed(1)
         self.batch = torch.randint(0, VOCABULARY, (2, LENGTH), generator=dice)
         self.names: list[str] = []

@@ -4,7 +4,6 @@ Every default of DeepSpeed that has moved between versions is written out here.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import deepspeed
@@ -14,7 +13,7 @@ from contract.config import RunConfig
 from contract.config.deepspeed_keys import OWNED
 from trainer import ops
 from trainer.errors import ConfigError
-from trainer.groups import Group, for_optimizer
+from trainer.groups import Layout, for_optimizer, groups_of
 from trainer.model import check_router_bias
 from trainer.muon import Muon, Part
 from trainer.norms import Watch, guard_plain_step, guard_zero_step, limit_embedding
@@ -66,6 +65,12 @@ def deepspeed_config(config: RunConfig, *, ranks: int) -> dict[str, Any]:
             "allgather_bucket_size": config.deepspeed.reduce_bucket_size,
         },
     }
+    if config.deepspeed.expert_parallel > 1:
+        ours["expert_parallel"] = {
+            "enabled": True,
+            "autoep_size": config.deepspeed.expert_parallel,
+            "preset_model": config.model.family,
+        }
     if config.deepspeed.offload_optimizer:
         ours["zero_optimization"]["offload_optimizer"] = {"device": "cpu"}
     merged = _overlay(ours, theirs)
@@ -90,7 +95,7 @@ def build_engine(
     config: RunConfig,
     settings: dict[str, Any],
     model: torch.nn.Module,
-    groups: Sequence[Group],
+    layout: Layout,
     watch: Watch,
 ) -> Any:
     """The engine around this model with its optimizer, ready to step or to load a checkpoint.
@@ -101,23 +106,31 @@ def build_engine(
     wanted = config.optimizer
     offloaded = "offload_optimizer" in settings["zero_optimization"]
     optimizer_class, extra = ops.muon(wanted) if wanted.name == "muon" else ops.adamw(offloaded=offloaded)
-    optimizer = optimizer_class(
-        for_optimizer(model, groups, weight_decay=wanted.weight_decay),
-        lr=wanted.lr,
-        betas=(wanted.beta1, wanted.beta2),
-        eps=wanted.eps,
-        **extra,
-    )
     plain = settings["zero_optimization"]["stage"] == 0
     if plain:
         settings = settings | {"gradient_clipping": 0.0}
-        watch.clipping = wanted.gradient_clipping
-        guard_plain_step(optimizer, watch)
-    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
+
+    def made(_parameters: Any) -> torch.optim.Optimizer:
+        """Called when DeepSpeed has put other modules in the place of some."""
+        groups = groups_of(model, config.model.layers, layout)
+        optimizer: torch.optim.Optimizer = optimizer_class(
+            for_optimizer(model, groups, weight_decay=wanted.weight_decay),
+            lr=wanted.lr,
+            betas=(wanted.beta1, wanted.beta2),
+            eps=wanted.eps,
+            **extra,
+        )
+        if plain:
+            watch.clipping = wanted.gradient_clipping
+            guard_plain_step(optimizer, watch)
+        return optimizer
+
+    engine, *_ = deepspeed.initialize(model=model, optimizer=made, config=settings)
+    optimizer = engine.basic_optimizer
     clear_padding(engine)
     if isinstance(optimizer, Muon):
         optimizer.meet(
-            keepers(engine, groups),
+            keepers(engine, groups_of(engine.module, config.model.layers, layout)),
             shapes_of(engine.module),
             {p.name: Part(start=p.start, count=p.count, offset=p.offset) for p in places(engine)},
             engine.device,

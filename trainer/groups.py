@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -31,16 +32,22 @@ class Layout(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """One group of the optimizer. `rate` counts the groups of `contract.schedule.Course`. `muon`: not by AdamW."""
+    """One group of the optimizer. `rate` counts the groups of `contract.schedule.Course`. `muon`: not by AdamW.
+
+    `experts` names the ranks that have the same of the experts, as DeepSpeed calls them; "": all ranks have the same.
+    """
 
     rate: int
     decays: bool
     muon: bool
     names: tuple[str, ...]
+    experts: str = ""
 
     @property
     def name(self) -> str:
-        """The name in the plot."""
+        """The name in the plot; for experts what DeepSpeed finds their ranks by."""
+        if self.experts:
+            return self.experts
         return EMBEDDING if self.rate == 0 else f"layer-{self.rate - 1}"
 
 
@@ -64,21 +71,30 @@ def groups_of(model: torch.nn.Module, layers: int, layout: Layout) -> list[Group
     """
     # ZeRO-3 keeps the whole shape aside: a divided parameter's own is empty.
     dimensions = {name: len(getattr(p, "ds_shape", p.shape)) for name, p in model.named_parameters()}
-    return grouped(dimensions, layers, layout)
+    apart = {name: p.group_name for name, p in model.named_parameters() if not getattr(p, "allreduce", True)}
+    return grouped(dimensions, layers, layout, apart)
 
 
-def grouped(dimensions: Mapping[str, int], layers: int, layout: Layout) -> list[Group]:
-    """The groups of parameters with these names and numbers of dimensions."""
-    members: dict[tuple[int, bool, bool], list[str]] = {}
+def grouped(
+    dimensions: Mapping[str, int],
+    layers: int,
+    layout: Layout,
+    experts: Mapping[str, str] = MappingProxyType({}),
+) -> list[Group]:
+    """The groups of parameters with these names and numbers of dimensions; `experts`: those that ranks have apart."""
+    members: dict[tuple[int, bool, bool, str], list[str]] = {}
     for name, count in sorted(dimensions.items()):
         if layout is Layout.BY_DECAY:
-            key = (layers, count >= 2, False)
+            key = (layers, count >= 2, False, "")
         else:
             muon = layout is Layout.BY_MATRIX and takes_muon(name, count)
-            key = (rate_group(name, layers), decays(name, count), muon)
+            key = (rate_group(name, layers), decays(name, count), muon, experts.get(name, ""))
         members.setdefault(key, []).append(name)
-    order = sorted(members, key=lambda key: (key[0], not key[1], not key[2]))
-    return [Group(rate=key[0], decays=key[1], muon=key[2], names=tuple(members[key])) for key in order]
+    order = sorted(members, key=lambda key: (key[0], not key[1], not key[2], key[3]))
+    return [
+        Group(rate=key[0], decays=key[1], muon=key[2], names=tuple(members[key]), experts=key[3])
+        for key in order
+    ]
 
 
 def counted_by(dimensions: Mapping[str, int], layout: Layout) -> list[str]:
@@ -100,6 +116,7 @@ def for_optimizer(
             "params": [parameters[name] for name in group.names],
             "weight_decay": weight_decay if group.decays else 0.0,
             **({"muon": True} if group.muon else {}),
+            **({"moe": True} if group.experts else {}),
         }
         for group in groups
     ]

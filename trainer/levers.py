@@ -60,6 +60,8 @@ def check_levers(engine: Any, config: RunConfig) -> None:
         raise ConfigError(f"[model] this transformers runs the experts as {experts!r}, not as {EXPERTS!r}")
     optimizer = getattr(engine.optimizer, "optimizer", engine.optimizer)
     fused = "fused" if optimizer.defaults.get("fused") else "not fused by torch"
+    if config.deepspeed.expert_parallel > 1:
+        experts = f"{experts} divided over {config.deepspeed.expert_parallel} ranks"
     memory, kernel = config.memory, kernel_for(settings, engine.device, _DTYPES[config.precision.dtype])
     if engine.device.type == "cuda" and kernel == SDPBackend.MATH:
         log.warning(

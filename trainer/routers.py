@@ -47,8 +47,9 @@ class Routers:
             ConfigError: a balance is asked for that these routers cannot have.
         """
         self._speed, self._weight = wanted.router_bias_speed, wanted.balance_loss_weight
-        self._routers = [m for m in model.modules() if type(m).__name__.endswith("TopkRouter")]
-        if self._speed and any(not hasattr(router, ROUTER_BIAS) for router in self._routers):
+        # transformers' own, and what DeepSpeed puts in its place under expert parallelism.
+        self._routers = [m for m in model.modules() if type(m).__name__.lower().endswith("topkrouter")]
+        if self._speed and not all(map(_has_bias, self._routers)):
             raise ConfigError(
                 "[model] router_bias_speed: these routers have no bias; use balance_loss_weight"
             )
@@ -56,17 +57,33 @@ class Routers:
         self._counts = torch.zeros(len(self._routers), experts, dtype=torch.int64, device=device)
         self._logits: list[torch.Tensor] = []
         self._watching = False
+        self._gated: torch.Tensor | None = None
         for layer, router in enumerate(self._routers):
-            router.register_forward_hook(partial(self._see, layer))
+            gate = getattr(router, "gate", None)
+            if gate is None:
+                router.register_forward_hook(
+                    lambda _, __, told, layer=layer: self._see(layer, told[0], told[2])
+                )
+            else:
+                router.register_forward_hook(partial(self._see_divided, layer))
+                gate.register_forward_hook(self._keep)
 
-    def _see(self, layer: int, _router: Any, _inputs: Any, output: tuple[torch.Tensor, ...]) -> None:
+    def _see(self, layer: int, logits: torch.Tensor, chosen: torch.Tensor) -> None:
         if not self._watching:
             return
-        logits, _, chosen = output
         places = chosen.detach().flatten()
         self._counts[layer].scatter_add_(0, places, torch.ones_like(places))
         if self._weight:
             self._logits.append(logits)
+
+    def _see_divided(self, layer: int, _router: Any, _inputs: Any, told: tuple[torch.Tensor, ...]) -> None:
+        """DeepSpeed's router gives no logits; its gate has just computed them."""
+        logits, self._gated = self._gated, None
+        assert logits is not None
+        self._see(layer, logits, told[1])
+
+    def _keep(self, _gate: Any, _inputs: Any, logits: torch.Tensor) -> None:
+        self._gated = logits
 
     @property
     def have_loss(self) -> bool:
@@ -92,9 +109,7 @@ class Routers:
         if not seen:
             return None
         losses = [
-            sequence_loss(
-                logits, sequences, experts_per_token=router.top_k, sigmoid=hasattr(router, ROUTER_BIAS)
-            )
+            sequence_loss(logits, sequences, experts_per_token=router.top_k, sigmoid=_has_bias(router))
             for logits, router in zip(seen, self._routers, strict=True)
         ]
         return self._weight * torch.stack(losses).sum()
@@ -120,6 +135,10 @@ class Routers:
         found = load_of(self._counts.tolist())
         self._counts.zero_()
         return found
+
+
+def _has_bias(router: torch.nn.Module) -> bool:
+    return getattr(router, ROUTER_BIAS, None) is not None
 
 
 def sequence_loss(

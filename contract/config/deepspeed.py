@@ -20,6 +20,10 @@ class DeepSpeed(Section):
     """What is divided: 1 optimizer states, 2 also gradients, 3 also weights. 0 divides nothing (fp32 only)."""
     reduce_bucket_size: int = Field(default=50_000_000, ge=1)
     """Elements reduced at once: smaller needs less memory, larger fewer messages (DeepSpeed: 500 million)."""
+    expert_parallel: int = Field(default=1, ge=1)
+    """Ranks over which the routed experts are divided (DeepSpeed's AutoEP): each computes its own and tokens travel to
+    them. It helps when a layer's experts together do not fit beside each other, or ZeRO 3 spends its time gathering
+    them; for small models the travel costs more than it saves. Divides ranks and experts; ZeRO 2 or 3."""
     offload_optimizer: bool = False
     """Keep optimizer states and the update in the host's memory: slower, frees device memory."""
     timeout_s: int = Field(default=600, ge=10)

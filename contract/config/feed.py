@@ -65,6 +65,9 @@ def fed(config: RunConfig) -> tuple[RunConfig, list[str]]:
     zero = settings.get("zero_optimization")
     if isinstance(zero, dict) and "stage" in zero:
         feed.give("deepspeed.zero_stage", zero["stage"], "zero_optimization.stage")
+    apart = settings.get("expert_parallel")
+    if isinstance(apart, dict) and apart.get("enabled"):
+        feed.give("deepspeed.expert_parallel", apart.get("autoep_size", 1), "expert_parallel.autoep_size")
     return feed.config, feed.problems
 
 
@@ -78,6 +81,9 @@ def rest(settings: Mapping[str, Any]) -> dict[str, Any]:
         kept.pop(name)
         if inner:
             kept["bf16" if name == "bfloat16" else name] = inner
+    if isinstance(apart := kept.pop("expert_parallel", None), dict):
+        further = {key: value for key, value in apart.items() if key not in {"enabled", "autoep_size"}}
+        kept |= {"expert_parallel": further} if further else {}
     if isinstance(zero := kept.get("zero_optimization"), dict):
         kept["zero_optimization"] = {key: value for key, value in zero.items() if key != "stage"}
     return kept

@@ -69,6 +69,26 @@ def _stage_fits(config: RunConfig) -> list[str]:
     ]
 
 
+def _experts_divide(config: RunConfig) -> list[str]:
+    size = config.deepspeed.expert_parallel
+    if config.job.command or size == 1:
+        return []
+    found = []
+    if config.job.world_size % size:
+        found.append(f"{size} does not divide {config.job.world_size} ranks")
+    if config.model.routed_experts % size:
+        found.append(f"{size} does not divide {config.model.routed_experts} experts")
+    if config.deepspeed.zero_stage < 2:
+        found.append("needs zero_stage = 2 or 3: with less, ranks would clip by different norms")
+    if config.optimizer.name == "muon":
+        found.append("Muon puts matrices together over all ranks, which have different experts; use adamw")
+    if config.batch.adaptive == "balance":
+        found.append("ranks meet in every layer, so adaptive = balance has nothing to gain; use another")
+    if config.model.compile_layers:
+        found.append("its layers read sizes on the host, which cannot be compiled; leave compile_layers off")
+    return [f"deepspeed.expert_parallel: {text}" for text in found]
+
+
 def _balance_is_measurable(config: RunConfig) -> list[str]:
     if config.batch.adaptive != "balance" or config.deepspeed.zero_stage < 3:
         return []
@@ -144,6 +164,7 @@ BETWEEN: tuple[tuple[frozenset[str], Callable[[RunConfig], list[str]]], ...] = (
     (frozenset({"batch", "job"}), _batch_divides),
     (frozenset({"data", "job"}), _data_is_there),
     (frozenset({"deepspeed", "precision", "job"}), _stage_fits),
+    (frozenset({"deepspeed", "job", "model", "optimizer", "batch"}), _experts_divide),
     (frozenset({"batch", "deepspeed"}), _balance_is_measurable),
     (frozenset({"batch", "job"}), _gpus_are_there),
     (frozenset({"batch", "run"}), _end_is_in_tokens),

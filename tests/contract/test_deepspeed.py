@@ -129,6 +129,34 @@ def test_values_that_cannot_be_used(tmp_path, settings, where) -> None:
     assert where in problems(tmp_path, settings)
 
 
+def test_expert_parallelism_of_the_json_is_our_key(tmp_path) -> None:
+    apart = {"enabled": True, "autoep_size": 2, "preset_model": "deepseek_v3", "comm_backend": "comm"}
+    config = loaded(tmp_path, {"expert_parallel": apart})
+    assert config.deepspeed.expert_parallel == 2
+    assert config.deepspeed.inline == {
+        "expert_parallel": {"preset_model": "deepseek_v3", "comm_backend": "comm"}
+    }
+    assert loaded(tmp_path, {"expert_parallel": {**apart, "enabled": False}}).deepspeed.expert_parallel == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[deepspeed]\nexpert_parallel = 3", "3 does not divide 2 ranks"),
+        ("[model]\nrouted_experts = 5\n[deepspeed]\nexpert_parallel = 2", "2 does not divide 5 experts"),
+        ("[deepspeed]\nexpert_parallel = 2\nzero_stage = 1", "needs zero_stage = 2 or 3"),
+        ('[optimizer]\nname = "muon"\n[deepspeed]\nexpert_parallel = 2', "use adamw"),
+        ('[batch]\nadaptive = "balance"\n[deepspeed]\nexpert_parallel = 2', "use another"),
+        ("[model]\ncompile_layers = true\n[deepspeed]\nexpert_parallel = 2", "leave compile_layers off"),
+    ],
+)
+def test_what_expert_parallelism_does_not_go_with(tmp_path, text, told) -> None:
+    recipe = tmp_path / "run.toml"
+    recipe.write_text(f"[run]\nsteps = 1\n[job]\nranks_per_node = 2\n{text}\n")
+    with pytest.raises(ConfigError, match=rf"deepspeed.expert_parallel: .*{told}"):
+        load(recipe)
+
+
 def test_optimizer_auto_and_switched_off_formats(tmp_path: Path) -> None:
     adamw = {
         "type": "AdamW",

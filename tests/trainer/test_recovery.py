@@ -43,14 +43,15 @@ def reference(bench, known):
         (1, "bf16", 1, "adamw"),
         (2, "bf16", 3, "muon"),
         (2, "fp32", 0, "adamw"),
+        (2, "bf16", 3, "apart"),
     ],
 )
 def test_stopped_and_resumed_equals_uninterrupted(bench, world_size, dtype, stage, update):
     settings = {
         "run": {"steps": 12},
         "precision": {"dtype": dtype},
-        "deepspeed": {"zero_stage": stage},
-        "optimizer": {"name": update},
+        "deepspeed": {"zero_stage": stage, "expert_parallel": 2 if update == "apart" else 1},
+        "optimizer": {"name": "muon" if update == "muon" else "adamw"},
         "numerics": {"spike_factor": 50.0},
         "schedule": {"warmup": 4, "adaptive_from": 0.25, "adaptive_smoothing": 0.1},
     }

@@ -12,6 +12,7 @@ from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoin
 from contract import config as configuration
 from contract import manifest
 from trainer.errors import ReadError
+from trainer.export import export
 from trainer.groups import Layout, counted_by
 from trainer.reshape.stored import Kind, open_stored
 
@@ -57,9 +58,10 @@ def follow(bench, dtype, legs, *, before="", **more):
     whole = bench("whole", deepspeed={"zero_stage": legs[0][1]}, **keys, **steps)
     whole.train(CIUIC_TEST_BEFORE=before)
     parts = bench("parts", deepspeed={"zero_stage": legs[0][1]}, **keys, **steps)
-    for number, (ranks, stage) in enumerate(legs):
+    for number, (ranks, stage, *apart) in enumerate(legs):
         parts.world_size = ranks
-        change(parts, deepspeed={"zero_stage": stage}, job={"ranks_per_node": ranks})
+        keys = {"zero_stage": stage, "expert_parallel": apart[0] if apart else 1}
+        change(parts, deepspeed=keys, job={"ranks_per_node": ranks})
         text = train_until(parts, 2 * number + 2, before)
         assert number == 0 or f"to {ranks}, zero-{stage}" in text
     found, wanted = parts.merged(), whole.merged()
@@ -88,6 +90,23 @@ def test_the_momentum_of_muon_goes_along(bench):
         before="\nimport torch; torch.Tensor.bfloat16 = torch.Tensor.float\n",
         optimizer={"name": "muon", "lr": 0.02},
     )
+
+
+def test_experts_that_ranks_have_apart_are_those_of_the_whole_model(bench, tmp_path):
+    """Against a run that never divides them, with the router's update and a layer more; to other shares and back."""
+    run = follow(
+        bench,
+        "fp32",
+        [(2, 3, 2), (4, 2, 2), (1, 1, 1), (2, 2, 2)],
+        model={"mtp_loss_weight": 0.3, "router_bias_speed": 0.001},
+    )
+    assert "divided over 2 ranks" in (run.run.path / "log-4.txt").read_text()
+    own = stored(newest(run), 2)
+    assert own.shapes["model.layers.1.mlp.experts.gate_up_proj"] == (4, 32, 32)
+    assert own.buffers["model.layers.1.mlp.gate.e_score_correction_bias"].any()
+    export(
+        run.run, step=-1, target=tmp_path / "hub", dtype="fp32"
+    )  # compares with the model that it describes
 
 
 def test_a_run_goes_over_to_muon_and_back(bench):

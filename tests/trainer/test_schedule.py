@@ -113,7 +113,7 @@ def test_a_resume_follows_the_schedule_of_the_config(bench):
 
 
 OLDER = """
-import trainer.preload, trainer.assembly as assembly
+import trainer.preload, trainer.assembly as assembly, trainer.engine as engine
 from trainer.checkpoint import Checkpoints
 from trainer.groups import Layout, groups_of
 own_state = Checkpoints._own_state
@@ -121,7 +121,7 @@ def older(self, engine, progress):
     state = own_state(self, engine, progress)
     return {key: state[key] for key in ("progress", "random", "parameters")}
 Checkpoints._own_state = older
-assembly.groups_of = lambda model, layers, layout: groups_of(model, layers, Layout.BY_DECAY)
+assembly.groups_of = engine.groups_of = lambda model, layers, layout: groups_of(model, layers, Layout.BY_DECAY)
 """
 
 

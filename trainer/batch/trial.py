@@ -93,7 +93,7 @@ def _measured(config: RunConfig, limit: int) -> dict[str, Any]:
     from trainer.data.batches import Batches
     from trainer.distributed import Ranks
     from trainer.engine import build_engine
-    from trainer.groups import Layout, groups_of
+    from trainer.groups import Layout
     from trainer.levers import compiled, thrifty
     from trainer.model import build_model
     from trainer.norms import Watch
@@ -112,8 +112,9 @@ def _measured(config: RunConfig, limit: int) -> dict[str, Any]:
     model = build_model(given.shape, seed=config.run.seed)
     model = in_precision(thrifty(model, config.memory), config.precision)
     model = compiled(model, wanted=config.model.compile_layers)
-    groups, watch = groups_of(model, config.model.layers, Layout.BY_LAYER), Watch()
-    engine = build_engine(config, given.settings, model, groups, watch)
+    watch = Watch()
+    layout = Layout.BY_MATRIX if config.optimizer.name == "muon" else Layout.BY_LAYER
+    engine = build_engine(config, given.settings, model, layout, watch)
     data = Batches(given.reader, Sampler(samples=given.reader.samples, seed=0), rank=worker.rank)
     cut = configured(config.batch, worker.world_size)
     instruments = Instruments(

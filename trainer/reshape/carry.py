@@ -12,9 +12,10 @@ from trainer.errors import ConfigError, ReadError
 from trainer.groups import Layout, counted_by
 from trainer.model import fingerprint
 from trainer.muon import Muon, takes_muon
+from trainer.reshape.apart import Shape, whole_name, whole_shape
 from trainer.reshape.change import Change, compare
-from trainer.reshape.places import form, inner_optimizer, places, put_state, put_updates, settle
-from trainer.reshape.stored import Kind, Shape, Stored, open_stored
+from trainer.reshape.places import form, inner_optimizer, places, put_state, put_updates, settle, shares
+from trainer.reshape.stored import Kind, Stored, open_stored
 
 _COUNTERS = ("global_steps", "global_samples", "skipped_steps")
 
@@ -76,7 +77,9 @@ def carry_into(
 def shapes_of(model: torch.nn.Module) -> dict[str, Shape]:
     """Every parameter of the model with its whole shape, and every buffer that checkpoints keep."""
     # ZeRO-3 keeps the whole shape aside: a divided parameter's own is empty.
-    found = {name: tuple(getattr(p, "ds_shape", p.shape)) for name, p in model.named_parameters()}
+    own = {name: tuple(getattr(p, "ds_shape", p.shape)) for name, p in model.named_parameters()}
+    size = shares(model)
+    found = {whole_name(name): whole_shape(name, shape, size) for name, shape in own.items()}
     return found | {name: tuple(buffer.shape) for name, buffer in kept_buffers(model).items()}
 
 
@@ -86,7 +89,7 @@ def kept_buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     for prefix, module in model.named_modules():
         for name, buffer in module.named_buffers(recurse=False):
             if name not in module._non_persistent_buffers_set:  # noqa: SLF001 - torch has no other way to ask
-                found[f"{prefix}.{name}" if prefix else name] = buffer
+                found[whole_name(f"{prefix}.{name}" if prefix else name)] = buffer
     return found
 
 

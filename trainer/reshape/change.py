@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainer.reshape.stored import Shape
+from trainer.reshape.apart import Shape
 
 _SHOWN = 6
 

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from trainer.errors import ConfigError
 from trainer.groups import Group
 from trainer.muon import Muon
+from trainer.reshape.apart import to_whole
 from trainer.reshape.stored import Kind
 
 
@@ -37,15 +39,42 @@ class Place:
 def form(engine: Any) -> str:
     """How this engine lays out a checkpoint; files of another form cannot be loaded by DeepSpeed itself."""
     update = " muon" if isinstance(inner_optimizer(engine), Muon) else ""
-    return f"zero-{engine.zero_optimization_stage()} {type(engine.optimizer).__name__}{update}"
+    apart = f" experts/{shares(engine.module)}" if shares(engine.module) > 1 else ""
+    return f"zero-{engine.zero_optimization_stage()} {type(engine.optimizer).__name__}{update}{apart}"
+
+
+def shares(module: torch.nn.Module) -> int:
+    """By how many ranks the experts are divided."""
+    return max((part.ep_size for part in module.modules() if hasattr(part, "ep_size")), default=1)
 
 
 def places(engine: Any) -> Iterator[Place]:
     """Every part of a parameter that this rank keeps; those without elements here are left out.
 
+    Experts that the ranks have apart are named and counted as in the whole model.
+
     Raises:
         ConfigError: the optimizer's numbers are not in memory.
     """
+    size = shares(engine.module)
+    if size == 1:
+        yield from _places(engine)
+        return
+    own = {name: tuple(getattr(p, "ds_shape", p.shape)) for name, p in engine.module.named_parameters()}
+    for place in _places(engine):
+        done = 0
+        for run in to_whole(place.name, own[place.name], dist.get_rank() % size, place.start, place.count):
+            yield Place(
+                name=run.name,
+                start=run.at,
+                weight=place.weight.narrow(0, done, run.count),
+                keeper=place.keeper,
+                offset=place.offset + done,
+            )
+            done += run.count
+
+
+def _places(engine: Any) -> Iterator[Place]:
     zero = engine.optimizer
     named = dict(engine.module.named_parameters())
     if hasattr(zero, "fp32_partitioned_groups_flat"):

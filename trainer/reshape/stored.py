@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,7 @@ from typing import Any
 import torch
 
 from trainer.errors import ReadError
-
-Shape = tuple[int, ...]
+from trainer.reshape.apart import Shape, is_apart, to_stack, whole_name, whole_shape
 
 
 class Kind(StrEnum):
@@ -143,15 +142,31 @@ class _Divided(Stored):
     ) -> None:
         super().__init__(model_states)
         self._ranks = ranks
+        layers = model_states.get("ds_autoep_layers") or [{"ep_size": 1}]
+        self._shares = int(layers[0]["ep_size"])  # of the experts, which rank % shares tells apart
         self._load = load
         self._open: dict[int, dict[str, Any]] = {}
         self._groups: list[dict[str, Shape]] = [
             {name: tuple(shape) for name, shape in group.items()} for group in model_states["param_shapes"]
         ]
         self._slots = {name: slot for slot, group in enumerate(self._groups) for name in group}
-        self.shapes = {name: shape for group in self._groups for name, shape in group.items()}
+        self.shapes = {
+            name: (shape[0] * self._shares, *shape[1:]) if is_apart(name) else shape
+            for group in self._groups
+            for name, shape in group.items()
+        }
         if model_states.get("frozen_param_shapes"):
             raise ReadError("it holds frozen parameters, which cannot be carried over yet")
+
+    def _share(self, slot: int) -> int:
+        """By how many shares the parameters of this group are apart."""
+        return self._shares if any(map(is_apart, self._groups[slot])) else 1
+
+    def _within(self, name: str, at: int) -> tuple[int, int, int]:
+        """(share, element in the share, how many the share has) of an element of the whole stack."""
+        size = math.prod(self._groups[self._slots[name]][name])
+        share, inside = divmod(at, size)
+        return share, inside, size
 
     def _file(self, rank: int) -> dict[str, Any]:
         if rank not in self._open:
@@ -200,7 +215,10 @@ class _Consecutive(_Divided):
             self._ends.append(at)
         # The padding lies at the end, so rank 0's part has the full length unless it is the only one.
         masters = load(0)["optimizer_state_dict"][self._masters]
-        self._parts = [master.numel() for master in masters] if ranks > 1 else self._ends
+        self._parts = [
+            master.numel() if ranks > self._share(slot) else end
+            for slot, (master, end) in enumerate(zip(masters, self._ends, strict=True))
+        ]
 
     def _check(self, rank: int, found: Mapping[str, Any]) -> None:
         if any(any(padding) for padding in found.get("param_alignment_paddings", ())):
@@ -214,7 +232,7 @@ class _Consecutive(_Divided):
 
     def _pieces(self, rank: int, slot: int) -> dict[str, tuple[int, int]]:
         """Name → (start, length) of what this rank keeps of each parameter of the group."""
-        first, pieces = rank * self._parts[slot], {}
+        first, pieces = rank // self._share(slot) * self._parts[slot], {}
         for name, shape in self._groups[slot].items():
             start = max(first, self._starts[name])
             end = min(first + self._parts[slot], self._starts[name] + math.prod(shape))
@@ -224,9 +242,14 @@ class _Consecutive(_Divided):
 
     def locate(self, name: str, at: int) -> Stretch:
         slot = self._slots[name]
-        rank, offset = divmod(self._starts[name] + at, self._parts[slot])
-        left = math.prod(self.shapes[name]) - at
-        return Stretch(rank=rank, slot=slot, offset=offset, count=min(left, self._parts[slot] - offset))
+        share, inside, size = self._within(name, at)
+        part, offset = divmod(self._starts[name] + inside, self._parts[slot])
+        return Stretch(
+            rank=part * self._share(slot) + share,
+            slot=slot,
+            offset=offset,
+            count=min(size - inside, self._parts[slot] - offset),
+        )
 
 
 class _Sliced(_Divided):
@@ -256,18 +279,43 @@ class _Sliced(_Divided):
             )
 
     def _part(self, name: str) -> int:
-        return math.ceil(math.prod(self.shapes[name]) / self._ranks)
+        slot = self._slots[name]
+        return math.ceil(math.prod(self._groups[slot][name]) / (self._ranks // self._share(slot)))
 
     def locate(self, name: str, at: int) -> Stretch:
-        part = self._part(name)
-        rank, offset = divmod(at, part)
-        left = math.prod(self.shapes[name]) - at
+        slot, part = self._slots[name], self._part(name)
+        share, inside, size = self._within(name, at)
+        number, offset = divmod(inside, part)
         return Stretch(
-            rank=rank,
-            slot=self._slots[name],
+            rank=number * self._share(slot) + share,
+            slot=slot,
             offset=self._starts[name] + offset,
-            count=min(left, part - offset),
+            count=min(size - inside, part - offset),
         )
+
+
+class _Joined(Stored):
+    """A checkpoint whose experts the ranks had apart, as one of the whole model."""
+
+    def __init__(self, inner: Stored) -> None:
+        super().__init__(inner.model_states)
+        self._inner = inner
+        self.buffers = {whole_name(name): buffer for name, buffer in inner.buffers.items()}
+        self.shapes = {whole_name(name): whole_shape(name, shape, 1) for name, shape in inner.shapes.items()}
+
+    def locate(self, name: str, at: int) -> Stretch:
+        run = to_stack(name, self.shapes[name], at)
+        found = self._inner.locate(run.name, run.at)
+        return found if run.count < 0 else replace(found, count=min(found.count, run.count))
+
+    def flat(self, place: Stretch, kind: Kind) -> torch.Tensor | None:
+        return self._inner.flat(place, kind)
+
+    def updates(self, name: str) -> float:
+        return self._inner.updates(to_stack(name, self.shapes[name], 0).name)
+
+    def scaler(self) -> Mapping[str, Any]:
+        return self._inner.scaler()
 
 
 def open_stored(
@@ -311,9 +359,12 @@ def _open(directory: Path, ranks: int, order: Callable[[Mapping[str, int]], Sequ
         return _mapped(files[rank])
 
     sliced = directory / "zero_pp_rank_0_mp_rank_00_model_states.pt"
+    found: Stored
     if sliced.exists():
-        return _Sliced(_mapped(sliced), ranks, load)
-    return _Consecutive(_mapped(directory / "mp_rank_00_model_states.pt"), ranks, load)
+        found = _Sliced(_mapped(sliced), ranks, load)
+    else:
+        found = _Consecutive(_mapped(directory / "mp_rank_00_model_states.pt"), ranks, load)
+    return _Joined(found) if found.model_states.get("ds_autoep_layers") else found
 
 
 def _mapped(path: Path) -> dict[str, Any]:
