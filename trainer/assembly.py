@@ -169,7 +169,10 @@ def _network(given: Plan, worker: Worker, point: ResumePoint) -> torch.nn.Module
     if worker.leads and not point.checkpoint and (wanted.init_from or wanted.hf_config):
         record_start(worker.run, wanted)
     if not wanted.init_from or point.checkpoint:
-        return build_model(given.shape, seed=given.config.run.seed)
+        divided = given.settings["zero_optimization"]["stage"] == 3
+        return build_model(
+            given.shape, seed=given.config.run.seed, divided=given.settings if divided else None
+        )
     return load_weights(Path(wanted.init_from), given.shape)
 
 

@@ -1,5 +1,6 @@
 """A DeepSeek network from the configuration, by the classes of transformers."""
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ from transformers.models.deepseek_v3.configuration_deepseek_v3 import DeepseekV3
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3ForCausalLM
 
 from contract.config.model import Model
+from trainer.division import Division
 from trainer.errors import ConfigError
 
 EXPERTS = "grouped_mm"  # one product over all experts; "eager" asks the device for each expert's tokens
@@ -106,13 +108,26 @@ def architecture(shape: Model, *, vocab_size: int, sequence_length: int) -> Any:
     )
 
 
-def build_model(config: Any, *, seed: int) -> torch.nn.Module:
-    """The network in float32, with the same weights on every rank: they depend on the seed alone."""
-    torch.manual_seed(seed)
+def build_model(config: Any, *, seed: int, divided: Mapping[str, Any] | None = None) -> torch.nn.Module:
+    """The network, with the same weights on every rank: each depends on the seed and its own name alone.
+
+    In float32. With `divided`, DeepSpeed's JSON under ZeRO 3, every rank keeps its part of each weight alone, in the
+    format of the run: no rank ever has more of the whole than one module's own parameters. All ranks must call it then.
+    """
     kind = model_class(config.model_type, ahead=predicts_ahead(config))
-    model: torch.nn.Module = kind._from_config(config, experts_implementation=EXPERTS)  # noqa: SLF001 - AutoModel's own way
-    model.train()
-    return model
+    with torch.device("meta"):  # names and shapes
+        model: Any = kind._from_config(config, experts_implementation=EXPERTS)  # noqa: SLF001 - AutoModel's own way
+    division = Division(model, divided) if divided is not None else None
+    with torch.no_grad():
+        for name, module in model.named_modules():
+            torch.manual_seed(int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:7]))
+            module.to_empty(device="cpu", recurse=False) if division is None else division.open(module)
+            model._initialize_weights(module)  # noqa: SLF001 - as transformers itself, module by module
+            if division is not None:
+                division.close(module)
+    torch.manual_seed(seed)
+    found: torch.nn.Module = model.train()
+    return found
 
 
 def fingerprint(model: torch.nn.Module) -> str:

@@ -109,7 +109,8 @@ def _measured(config: RunConfig, limit: int) -> dict[str, Any]:
         ranks = Ranks(worker, accelerator=accelerator, timeout_s=config.deepspeed.timeout_s, patience_s=60)
     if accelerator == "cpu" and limit:
         _limit_memory(limit)
-    model = build_model(given.shape, seed=config.run.seed)
+    divided = given.settings if config.deepspeed.zero_stage == 3 else None
+    model = build_model(given.shape, seed=config.run.seed, divided=divided)
     model = in_precision(thrifty(model, config.memory), config.precision)
     model = compiled(model, wanted=config.model.compile_layers)
     watch = Watch()
