@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from contract.options import Lang
 from contract.states import ExitCode
 from slurm.commands_bench import app as bench
 from slurm.commands_tune import tune
@@ -41,6 +42,7 @@ def check(
         bool, typer.Option("--plot", help="Draw the learning rates; works before the data is prepared.")
     ] = False,
     json_output: Annotated[bool, typer.Option("--json", help="With --plot: the curves as JSON.")] = False,
+    lang: Lang = "",  # noqa: ARG001 — its callback sets what `told` reads
 ) -> None:
     """Validate a recipe and print every problem at once (exit 78)."""
     if json_output and not plot:
@@ -50,7 +52,7 @@ def check(
         return
     loaded = _load(config, overrides)
     job = loaded.job
-    typer.echo(f"{config}: in order: {job.nodes} × {job.ranks_per_node} workers, executor {job.executor}")
+    _tell(f"{config}: in order: {job.nodes} × {job.ranks_per_node} workers, executor {job.executor}")
 
 
 def submit(
@@ -65,10 +67,13 @@ def submit(
             "--dry-run", help="Print what would run (on Slurm: the sbatch script) and submit nothing."
         ),
     ] = False,
+    lang: Lang = "",  # noqa: ARG001 — its callback sets what `told` reads
 ) -> None:
     """Create a run and submit its first attempt. The last line of the output is the run id."""
     from contract.config import ConfigError
+    from contract.language import spoken
     from contract.layout import RunDir
+    from contract.plain import plainly
     from slurm.create import create_run, first_attempt, submission_problems
     from slurm.submit import local_dry_run, render_dry_run
 
@@ -81,14 +86,15 @@ def submit(
                 raise ConfigError(str(config), problems)
             run = RunDir(path=place / f"{loaded.run.name}-dry-run")
             on_slurm = loaded.job.executor == "slurm"
-            typer.echo(render_dry_run(run, loaded) if on_slurm else local_dry_run(run, loaded))
+            for line in [render_dry_run(run, loaded)] if on_slurm else local_dry_run(run, loaded):
+                _tell(line)
             return
         run = create_run(loaded, place)
     except ConfigError as error:
-        typer.echo(str(error), err=True)
+        typer.echo(error.told(), err=True)
         raise typer.Exit(ExitCode.CONFIG) from error
     except OSError as error:
-        typer.echo(f"{place}: no run can be created: {error}", err=True)
+        _tell(f"{place}: no run can be created: {plainly(error, spoken())}", err=True)
         raise typer.Exit(ExitCode.FAILED) from error
     outcome = _told_when_slow(lambda: first_attempt(run, loaded), loaded)
     if outcome.problem:
@@ -97,11 +103,11 @@ def submit(
             if outcome.doubtful
             else "is created, but not in the queue"
         )
-        typer.echo(f"{run.run_id} {what}: {outcome.problem}", err=True)
+        _tell(f"{run.run_id} {what}: {outcome.problem}", err=True)
     elif outcome.left_to_supervisor:
-        typer.echo(f"the supervisor submits it, directory {run.path}")
+        _tell(f"the supervisor submits it, directory {run.path}")
     else:
-        typer.echo(f"job {outcome.job_id}, directory {run.path}")
+        _tell(f"job {outcome.job_id}, directory {run.path}")
     typer.echo(run.run_id)
     if outcome.problem:
         raise typer.Exit(ExitCode.FAILED)
@@ -114,7 +120,7 @@ def _told_when_slow(submission: "Callable[[], Outcome]", config: "RunConfig") ->
     if config.job.executor != "slurm":
         return submission()
     most_s = config.supervisor.submit_timeout_s + FIND_S
-    with telling(partial(typer.echo, err=True), f"waits for Slurm, for {most_s:.0f} s at most"):
+    with telling(partial(_tell, err=True), f"waits for Slurm, for {most_s:.0f} s at most"):
         return submission()
 
 
@@ -127,7 +133,20 @@ def _plot(path: Path, overrides: list[str] | None, *, json_output: bool) -> None
 
     loaded = _load(path, overrides, only=NEEDED)
     curves = sampled(loaded)
-    typer.echo(json.dumps(curves) if json_output else drawn(loaded, curves))
+    if json_output:
+        typer.echo(json.dumps(curves))
+        return
+    pictures, words = drawn(loaded, curves)
+    typer.echo(pictures)
+    for line in words:
+        _tell(line)
+
+
+def _tell(text: str, *, err: bool = False) -> None:
+    """In the reader's language."""
+    from slurm.chinese import SUBMISSION
+
+    typer.echo(SUBMISSION.told(text), err=err)
 
 
 def _load(path: Path, overrides: list[str] | None, *, only: frozenset[str] = frozenset()) -> "RunConfig":
@@ -136,5 +155,5 @@ def _load(path: Path, overrides: list[str] | None, *, only: frozenset[str] = fro
     try:
         return load(path, overrides or (), only=only)
     except ConfigError as error:
-        typer.echo(str(error), err=True)
+        typer.echo(error.told(), err=True)
         raise typer.Exit(ExitCode.CONFIG) from error

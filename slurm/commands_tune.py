@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from contract.options import Lang
 from contract.states import ExitCode
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def tune(
     state: Annotated[
         Path, typer.Option(metavar="DIR", help="Where --apply remembers; prolog and epilog use the same.")
     ] = _STATE,
+    lang: Lang = "",
 ) -> None:
     """Show the network and the settings of this node, or of a recorded one; exit 1 when no network is usable."""
     if apply and restore:
@@ -39,6 +41,8 @@ def tune(
     if apply or restore:
         _change(state, put_back=restore)
         return
+    from contract.language import language
+    from slurm.node.chinese import NODE
     from slurm.node.settings import read_settings
 
     choice = _choice(sysfs or _SYSFS, interface)
@@ -46,9 +50,9 @@ def tune(
     if as_json:
         typer.echo(json.dumps(choice.as_json() | _facts(settings), indent=1))
     else:
-        _show(choice, settings, explain=explain)
+        _show(choice, settings, explain=explain, to=language(lang))
     if not choice.ok:
-        typer.echo(f"no network: {choice.reason}", err=True)
+        typer.echo(NODE.told(f"no network: {choice.reason}", "en" if as_json else ""), err=True)
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -61,17 +65,17 @@ def _facts(settings: "list[Setting]") -> dict[str, Any]:
     return {"settings": known} if known else {}
 
 
-def _show(choice: "Choice", settings: "list[Setting]", *, explain: bool) -> None:
+def _show(choice: "Choice", settings: "list[Setting]", *, explain: bool, to: str) -> None:
     from slurm.node import explain as words
-    from slurm.node.settings import table
 
-    lines = words.story(choice) if explain else words.summary(choice)
-    typer.echo("\n".join([*lines, *(["", *table(settings)] if settings else [])]))
+    lines = words.story(choice, to) if explain else words.summary(choice, to)
+    typer.echo("\n".join([*lines, *(["", *words.table(settings, to)] if settings else [])]))
 
 
 def _change(state: Path, *, put_back: bool) -> None:
     """Apply or restore; exit 1 when something did not become what it should."""
     from slurm.node.apply import apply, restore
+    from slurm.node.chinese import NODE
     from slurm.node.settings import read_settings
 
     holder = os.environ.get("SLURM_JOB_ID") or "manual"
@@ -82,14 +86,15 @@ def _change(state: Path, *, put_back: bool) -> None:
         else:
             changes = apply(read_settings(), state, holder)
     except OSError as error:
-        typer.echo(f"{error.filename or state}: {error.strerror} (only root changes a node)", err=True)
+        what = f"{error.filename or state}: {error.strerror} (only root changes a node)"
+        typer.echo(NODE.told(what), err=True)
         raise typer.Exit(ExitCode.FAILED) from error
     for change in changes:
-        typer.echo(str(change), err=bool(change.problem))
+        typer.echo(NODE.told(str(change)), err=bool(change.problem))
     if others:
-        typer.echo(f"still needed by {', '.join(others)}: nothing put back")
+        typer.echo(NODE.told(f"still needed by {', '.join(others)}: nothing put back"))
     elif not changes:
-        typer.echo("nothing to change")
+        typer.echo(NODE.told("nothing to change"))
     if any(change.problem for change in changes):
         raise typer.Exit(ExitCode.FAILED)
 

@@ -14,8 +14,8 @@ _MARGIN = 11  # the scale at the left
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # Braille dots by row and column of a cell
 
 
-def drawn(config: RunConfig, curves: dict[str, Any]) -> str:
-    """One small picture for the first group, one in the middle, and the last; a line on what is not drawn."""
+def drawn(config: RunConfig, curves: dict[str, Any]) -> tuple[str, list[str]]:
+    """One small picture for the first group, one in the middle, and the last; and sentences on what is drawn."""
     tokens, groups = curves["tokens"], curves["groups"]
     width = max(30, min(100, shutil.get_terminal_size((90, 24)).columns - _MARGIN - 1))
     names = list(groups)
@@ -29,7 +29,7 @@ def drawn(config: RunConfig, curves: dict[str, Any]) -> str:
             f"from {schedule.adaptive_from * tokens[-1]:,.0f} tokens on the loss speeds annealing up or down "
             f"({schedule.adaptive_slowest:g} to {schedule.adaptive_fastest:g} times); drawn at its usual speed"
         )
-    return "\n".join((*parts, *ways))
+    return "\n".join(parts), ways
 
 
 def _picture(name: str, rates: Sequence[float], tokens: Sequence[int], top: float, width: int) -> str:

@@ -127,19 +127,17 @@ def render_dry_run(run: RunDir, config: RunConfig) -> str:
     return str(json.loads(done.stdout)["script"])
 
 
-def local_dry_run(run: RunDir, config: RunConfig) -> str:
-    """What the first attempt of a run with `executor = "local"` starts: processes of this machine, no script."""
+def local_dry_run(run: RunDir, config: RunConfig) -> list[str]:
+    """In lines, what the first attempt of a run with `executor = "local"` starts: processes of this machine, no script."""
     job = config.job
     agents = job.nodes + job.spare_nodes
-    return "\n".join(
-        [
-            'executor = "local": no sbatch script. On this machine, in the background, through submitit:',
-            f"  {agents} node agent{'s' if agents > 1 else ''}: {sys.executable} -P -m slurm.agent {run.path} 1",
-            f"  {job.world_size} worker{'s' if job.world_size > 1 else ''}: "
-            + shlex.join(job.command or (sys.executable, "-P", "-m", "trainer")),
-            f"  at most {job.time_limit_min} min",
-        ]
-    )
+    return [
+        'executor = "local": no sbatch script. On this machine, in the background, through submitit:',
+        f"  {agents} node agent{'s' if agents > 1 else ''}: {sys.executable} -P -m slurm.agent {run.path} 1",
+        f"  {job.world_size} worker{'s' if job.world_size > 1 else ''}: "
+        + shlex.join(job.command or (sys.executable, "-P", "-m", "trainer")),
+        f"  at most {job.time_limit_min} min",
+    ]
 
 
 def submitter_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

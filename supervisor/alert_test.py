@@ -18,7 +18,7 @@ _WRONG_KEY = (
     "the key is wrong or the robot was deleted: copy it again from the group's robot",
     "key 不对，或机器人已被删除：从群机器人处重新复制",
 )
-_HINTS: Mapping[tuple[str, int], tuple[str, str]] = {
+HINTS: Mapping[tuple[str, int], tuple[str, str]] = {
     ("wecom", 93000): _WRONG_KEY,
     ("wecom", 45009): (
         "20 messages a minute are the robot's limit: wait a minute",
@@ -81,7 +81,7 @@ def _try(receiver: Receiver, environment: Mapping[str, str], chinese: bool) -> T
     text = receiver.keyword + _TEXTS[receiver.language].format(host=os.uname().nodename)
     answer = robot.send(Letter(text=text, title=text, mentions=tuple(receiver.mention)))
     good = classify(answer.errcode, answer.status, service=receiver.service) is Fate.SENT
-    hints = _HINTS.get((receiver.service, answer.errcode or 0)) or _way_out(answer.status, receiver)
+    hints = HINTS.get((receiver.service, answer.errcode or 0)) or _way_out(answer.status, receiver)
     return Trial(
         receiver=receiver.name, delivered=good, reason=answer.reason, hint="" if good else hints[chinese]
     )

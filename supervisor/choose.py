@@ -7,8 +7,8 @@ from typing import NoReturn
 
 import typer
 
+from contract.language import spoken
 from contract.layout import RUN_ID, Root, RunDir
-from supervisor.words import spoken
 
 
 class NoSuchRunError(LookupError):

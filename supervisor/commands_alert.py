@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from supervisor.options import Lang
+from contract.options import Lang
 
 
 def alert_test(
@@ -22,9 +22,10 @@ def alert_test(
 ) -> None:
     """Send one test message to each receiver of the recipe's [alerts], and say what arrived."""
     from contract.config import ConfigError, load, parse
+    from contract.language import language
     from supervisor.alert_test import try_receivers
     from supervisor.core.reasons import chinese
-    from supervisor.words import language, text
+    from supervisor.words import text
 
     only = frozenset({"alerts"})
     try:
@@ -34,7 +35,7 @@ def alert_test(
             else parse({}, source="defaults", bases=(), only=only)
         )
     except ConfigError as error:
-        typer.echo(str(error), err=True)
+        typer.echo(error.told("en" if as_json else ""), err=True)
         raise typer.Exit(78) from None
     words = language("en" if as_json else lang)
     trials = try_receivers(found.alerts.receivers, lang=words)

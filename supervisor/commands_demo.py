@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from supervisor.options import Lang
+from contract.options import Lang
 
 
 def demo(
@@ -13,9 +13,9 @@ def demo(
     lang: Lang = "",
 ) -> None:
     """Train a small model, kill one rank, freeze one, and see the run recover and finish."""
+    from contract.language import language
     from supervisor.demo.display import Display
     from supervisor.demo.story import DemoError, tell_the_story
-    from supervisor.words import language
 
     recipe = Path(__file__).resolve().parent.parent / "configs" / "tiny-local.toml"
     try:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from supervisor.options import Lang
+from contract.options import Lang
 
 
 def diagnose(
@@ -19,9 +19,9 @@ def diagnose(
     lang: Lang = "",
 ) -> None:
     """What killed this job: any launcher's logs, of one rank or of all."""
+    from contract.language import language
     from supervisor.diagnose.run import diagnose as run
     from supervisor.diagnose.show import problems, told
-    from supervisor.words import language
 
     outcome = run(logs)
     words = language(lang)

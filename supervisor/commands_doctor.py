@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from contract.options import Lang
+
 
 def doctor(
     config: Annotated[Path | None, typer.Option(metavar="CONFIG", help="Recipe that will be run.")] = None,
@@ -19,6 +21,7 @@ def doctor(
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 for warnings too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print facts for programs.")] = False,
+    lang: Lang = "",
 ) -> None:
     """Examine Slurm, the runs' file system, packages and this machine; exit 1 when runs will not work.
 
@@ -28,6 +31,7 @@ def doctor(
     from dataclasses import asdict
 
     from contract.config import ConfigError, load
+    from contract.language import language
     from contract.states import ExitCode
     from supervisor.choose import root_of
     from supervisor.doctor.examine import examine
@@ -39,7 +43,7 @@ def doctor(
         if config is not None:
             load(config)
     except ConfigError as error:
-        typer.echo(str(error), err=True)
+        typer.echo(error.told(), err=True)
         raise typer.Exit(ExitCode.CONFIG) from error
     probes = ["slurm", "storage", "packages", "machine", *["alerts"] * alert, *["copies"] * copies]
     findings = examine(probes, root_of(root).path, config.resolve() if config else None)
@@ -48,6 +52,6 @@ def doctor(
             {"version": 1, "findings": [asdict(item) for item in findings]}, indent=1, ensure_ascii=False
         )
         if as_json
-        else "\n".join(report(findings))
+        else "\n".join(report(findings, language(lang)))
     )
     raise typer.Exit(exit_code(findings, strict=strict))

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from supervisor.options import Lang
+from contract.options import Lang
 
 
 class Dtype(StrEnum):
@@ -35,8 +35,9 @@ def export(
     lang: Lang = "",
 ) -> None:
     """Write a checkpoint in Hugging Face format, for `AutoModelForCausalLM.from_pretrained`."""
+    from contract.language import language
     from supervisor.choose import NoSuchRunError, find_run, root_of
-    from supervisor.words import language, text
+    from supervisor.words import text
 
     try:
         found = find_run(root_of(root), run)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from contract.language import language, spoken
+from contract.options import Lang
 from contract.plain import plainly
 from contract.states import ExitCode
-from supervisor.options import Lang
-from supervisor.words import language, spoken
 
 if TYPE_CHECKING:
     from contract.layout import RunDir
@@ -149,7 +149,7 @@ def _ask(
         }
         outcome = ask(place, found, RequestKind(kind), wait_s=wait_s, say=say, args=asked)
     except ConfigError as error:
-        typer.echo(f"{kind}: {error}", err=True)
+        typer.echo(f"{kind}: {error.told(lang)}", err=True)
         raise typer.Exit(ExitCode.CONFIG) from None
     except (NoSuchRunError, OSError, ValueError) as error:
         typer.echo(f"{kind}: {explained(error, place.path)}", err=True)

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from contract.language import language, spoken
+from contract.options import Lang
 from supervisor.commands_operate import Name, Where, explained
-from supervisor.options import Lang
-from supervisor.words import language, spoken
 
 _WAIT_S = 300.0
 

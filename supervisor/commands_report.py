@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from supervisor.options import Lang
+from contract.options import Lang
 
 
 def report(
@@ -23,11 +23,11 @@ def report(
     lang: Lang = "",
 ) -> None:
     """Write one HTML file that needs no network: the run's life, curves, faults, and where its time went."""
+    from contract.language import language
     from contract.plain import plainly
     from supervisor.choose import NoSuchRunError, find_run, root_of
     from supervisor.report.make import report_facts
     from supervisor.report.page import page
-    from supervisor.words import language
 
     try:
         found = find_run(root_of(root), run)

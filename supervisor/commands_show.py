@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from supervisor.options import Lang
+from contract.options import Lang
 
 Name = Annotated[str, typer.Argument(metavar="RUN", help="Run id, or the beginning of one.")]
 MaybeName = Annotated[
@@ -38,8 +38,8 @@ def status(
     lang: Lang = "",
 ) -> None:
     """How all runs are, or one run in detail."""
+    from contract.language import language
     from supervisor.render import show_run, show_runs
-    from supervisor.words import language
 
     if watch:
         if as_json:
@@ -88,6 +88,7 @@ def _tell_silence(slurm: Any, lang: str) -> None:
 
 def explain(run: Name, root: Where = None, as_json: Json = False, lang: Lang = "") -> None:
     """The run's story with the reasons, what it means now, and what comes next."""
+    from contract.language import language
     from supervisor.choose import root_of
     from supervisor.core.actions import Wait
     from supervisor.core.story import story
@@ -95,7 +96,7 @@ def explain(run: Name, root: Where = None, as_json: Json = False, lang: Lang = "
     from supervisor.outlook import coming as would_come
     from supervisor.outlook import recorded
     from supervisor.render import queue_lines
-    from supervisor.words import command_name, language, text
+    from supervisor.words import command_name, text
 
     now = time.time()
     slurm = _patience()
@@ -238,9 +239,9 @@ def checkpoints(
 
     --verify reads the copies too. Exit 1 if it finds a damaged one, or a place cannot be read.
     """
+    from contract.language import language
     from supervisor.copies.listing import copy_rows
     from supervisor.render import show_checkpoints, show_unreadable
-    from supervisor.words import language
 
     found = _find(root, run)
     now = time.time()
@@ -435,8 +436,8 @@ def _find(root: Path | None, name: str) -> Any:
 
 
 def _fail(what: str, error: Exception) -> NoReturn:
+    from contract.language import spoken
     from contract.plain import plainly
-    from supervisor.words import spoken
 
     typer.echo(f"{what}: {plainly(error, spoken())}", err=True)
     raise typer.Exit(1) from None

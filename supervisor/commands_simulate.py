@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from supervisor.options import Lang
+from contract.options import Lang
 
 _LAW = "seconds, or a law as in lognormal:60,0.5 (median, sigma)"
 
@@ -149,9 +149,9 @@ def _scenario(
 
 
 def _run(preset: Any, scenario: Any, replicas: int, seed: int, wanted: dict[str, bool], lang: str) -> None:
+    from contract.language import language
     from supervisor.simulate.render import lines
     from supervisor.simulate.results import advice, facts, sensitivity, simulate
-    from supervisor.words import language
 
     result = simulate(scenario, replicas=replicas, seed=seed)
     found = facts(result)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from contract.config import ConfigError, read_resolved
+from contract.language import spoken
 from contract.layout import RunDir
 from supervisor.adapters.tail import Tail
 from supervisor.core.stacks import some_ranks
-from supervisor.words import spoken
 
 VERSION = 1
 _LINE = re.compile(r"(\S+Z) g(\d+) r(\S+) \| ")  # as the node agents write it

@@ -1,15 +1,12 @@
 """Words and colours for people. What machines read (JSON, journal, exit codes) stays English."""
 
-import os
 import shutil
 import sys
 from collections.abc import Mapping
-from contextvars import ContextVar
 from pathlib import Path
 from types import MappingProxyType
 
-LANGUAGES = ("en", "zh")
-_CHOSEN: ContextVar[str] = ContextVar("language", default="")
+from contract.language import LANGUAGES
 
 # Run state → (English, Chinese, glyph, style). The style says what the reader should do, not which state it is.
 STATES: Mapping[str, tuple[str, str, str, str]] = MappingProxyType(
@@ -163,23 +160,6 @@ TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "Wait": ("wait", "等待"),
     }
 )
-
-
-def language(option: str = "", environment: Mapping[str, str] = os.environ) -> str:
-    """`--lang`, else CIUIC_LANG, else the locale's; English where nothing says Chinese."""
-    for name in ("CIUIC_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
-        option = option or environment.get(name, "")
-    return "zh" if option.lower().startswith("zh") else "en"
-
-
-def spoken() -> str:
-    """The language of the command that runs here: its --lang, else as the environment says."""
-    return language(_CHOSEN.get())
-
-
-def speak(option: str) -> None:
-    """What --lang of the command that runs here says; "" leaves it to the environment."""
-    _CHOSEN.set(option)
 
 
 def command_name() -> str:

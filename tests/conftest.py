@@ -15,6 +15,7 @@ QUICK = (
     "tests/supervisor/doctor",
     "tests/supervisor/simulate",
     "tests/trainer/batch",
+    "tests/test_chinese.py",
 )
 
 

@@ -5,7 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
+from contract.language import spoken
+from contract.options import Lang
 from contract.plain import plainly
+from trainer.chinese import TRAINER
 from trainer.commands_fit import fit
 
 app = typer.Typer(no_args_is_help=True, help="Prepare data, measure what fits.")
@@ -20,7 +23,7 @@ app.command("fit")(fit)
 
 
 @app.command("prepare-data")
-def prepare_data(
+def prepare_data(  # noqa: PLR0913, PLR0917 — options of a command
     target: Annotated[Path, typer.Argument(help="Directory to write; it must not exist yet.")],
     source: Annotated[
         list[Path] | None, typer.Option(help="Text file, or directory searched for text files. Repeatable.")
@@ -38,6 +41,7 @@ def prepare_data(
     cap_mb: Annotated[float, typer.Option(help="Take at most so many megabytes of text; 0 takes all.")] = 0,
     validation: Annotated[float, typer.Option(help="Share of the text that is held out.")] = 0.05,
     json_output: Annotated[bool, typer.Option("--json", help="Print the index as JSON.")] = False,
+    lang: Lang = "",  # noqa: ARG001 — its callback sets what `told` reads
 ) -> None:
     """Turn text into token shards with a held-out part. Nothing is downloaded; a second call finds its work done."""
     import json
@@ -57,9 +61,9 @@ def prepare_data(
             recipe = preparing.recipe_like(tokenizer, recipe)
         index = preparing.prepare(sources, target, recipe)
     except (preparing.PrepareError, OSError) as error:
-        typer.echo(f"prepare-data: {plainly(error)}", err=True)
+        typer.echo(TRAINER.told(f"prepare-data: {plainly(error, spoken())}"), err=True)
         raise typer.Exit(1) from error
-    typer.echo(json.dumps(index) if json_output else f"{target}: {_summary(index)}")
+    typer.echo(json.dumps(index) if json_output else TRAINER.told(f"{target}: {_summary(index)}"))
 
 
 def _summary(index: dict[str, Any]) -> str:

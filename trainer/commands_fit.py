@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from contract.options import Lang
 from contract.states import ExitCode
+from trainer.chinese import TRAINER
 
 if TYPE_CHECKING:
     from contract.config import RunConfig
@@ -32,6 +34,7 @@ def fit(
     ] = 0,
     anew: Annotated[bool, typer.Option("--anew", help="Measure even if an earlier answer is kept.")] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print the trials as JSON.")] = False,
+    lang: Lang = "",  # noqa: ARG001 — its callback sets what `told` reads
 ) -> None:
     """Find the largest micro-batch that fits on this node, by real steps of the run's own model."""
     from contract import config as configuration
@@ -40,10 +43,10 @@ def fit(
     try:
         wanted = configuration.load(config, overrides or ())
     except configuration.ConfigError as error:
-        typer.echo(str(error), err=True)
+        typer.echo(error.told(), err=True)
         raise typer.Exit(ExitCode.CONFIG) from error
     if wanted.job.command:
-        typer.echo("fit: [job] command runs another program; only ciuic's own trainer can be tried", err=True)
+        _tell("fit: [job] command runs another program; only ciuic's own trainer can be tried", err=True)
         raise typer.Exit(ExitCode.CONFIG)
     memory = int(memory_gib * (1 << 30)) or fitting.free_memory(wanted)
     path = fitting.cache_file(wanted)
@@ -52,7 +55,7 @@ def fit(
     try:
         trials = _tried(wanted, known, bound, memory, path, quiet=json_output)
     except fitting.FitError as error:
-        typer.echo(f"fit: {error}", err=True)
+        _tell(f"fit: {error}", err=True)
         raise typer.Exit(1) from error
     best = fitting.largest(trials)
     if json_output:
@@ -62,9 +65,10 @@ def fit(
         ]
         typer.echo(json.dumps({"version": 1, "micro_batch": best, "trials": lines}))
     else:
-        typer.echo(_advice(wanted, trials, best))
+        for line in _advice(wanted, trials, best):
+            _tell(line)
         if best == bound and most is None:
-            typer.echo(
+            _tell(
                 "Larger ones are not tried: the global batch has no more samples for a rank (--max N tries them)"
             )
     if not best:
@@ -80,7 +84,7 @@ def _tried(
     within = [trial for trial in known if trial.micro_batch <= most]
     done = list(known)
     if fitting.next_size({trial.micro_batch: trial.fits for trial in within}, most) is not None:
-        typer.echo(
+        _tell(
             f"Tries micro-batches up to {most} by real steps, which takes minutes; what is done is kept",
             err=True,
         )
@@ -93,11 +97,11 @@ def _tried(
             done.append(trial)
             fitting.keep(path, done)
             if not quiet:
-                typer.echo(_line(trial))
+                _tell(_line(trial))
             return trial
 
         for trial in [] if quiet else within:
-            typer.echo(f"{_line(trial)} (measured before; --anew repeats it)")
+            _tell(f"{_line(trial)} (measured before; --anew repeats it)")
         return fitting.search(most, attempt, within)
 
 
@@ -110,12 +114,11 @@ def _line(trial: "Trial") -> str:
     )
 
 
-def _advice(wanted: "RunConfig", trials: "list[Trial]", best: int) -> str:
+def _advice(wanted: "RunConfig", trials: "list[Trial]", best: int) -> list[str]:
     if not best:
-        return (
-            "Not even one sample fits. Shorter [batch] sequence_length, a higher [deepspeed] zero_stage or "
-            "offload_optimizer = true need less memory."
-        )
+        return [
+            "Not even one sample fits. Shorter [batch] sequence_length, a higher [deepspeed] zero_stage or offload_optimizer = true need less memory."
+        ]
     fits = [trial for trial in trials if trial.fits]
     fastest = max(fits, key=lambda trial: trial.tokens_per_s)
     lines = [f"The largest that fits: [batch] micro_batch_size = {best}"]
@@ -127,4 +130,9 @@ def _advice(wanted: "RunConfig", trials: "list[Trial]", best: int) -> str:
             f"Measured with the {job.ranks_per_node} ranks of one node; {job.nodes} nodes divide optimizer states "
             "further, so a little more may fit."
         )
-    return "\n".join(lines)
+    return lines
+
+
+def _tell(text: str, *, err: bool = False) -> None:
+    """In the reader's language."""
+    typer.echo(TRAINER.told(text), err=err)

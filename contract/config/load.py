@@ -11,10 +11,12 @@ from typing import Any, get_args, get_origin
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
+from contract.config.chinese import PROBLEMS
 from contract.config.data import in_storage
 from contract.config.feed import fed, rest
 from contract.config.pretrained import shaped
 from contract.config.whole import BETWEEN, RunConfig
+from contract.language import spoken
 from contract.plain import plainly, required
 
 
@@ -37,6 +39,13 @@ class ConfigError(ValueError):
         self.problems = tuple(problems)
         lines = "\n".join(f"  {problem}" for problem in problems)
         super().__init__(f"{source}: {len(problems)} problem{'s' if len(problems) != 1 else ''}\n{lines}")
+
+    def told(self, to: str = "") -> str:
+        """All problems in the language `to`, by default that of the command that runs here."""
+        if (to or spoken()) != "zh":
+            return str(self)
+        lines = "\n".join(f"  {item.where}：{PROBLEMS.chinese(item.what)}" for item in self.problems)
+        return f"{self.source}：{len(self.problems)} 个问题\n{lines}"
 
 
 def load(path: Path, overrides: Sequence[str] = (), *, only: frozenset[str] = frozenset()) -> RunConfig:

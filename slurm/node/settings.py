@@ -3,7 +3,7 @@
 import os
 import re
 import resource
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -177,23 +177,3 @@ def _threads(environment: Mapping[str, str]) -> Setting:
 
 def _limit(value: int) -> str:
     return "unlimited" if value == resource.RLIM_INFINITY else str(value)
-
-
-def table(settings: Sequence[Setting]) -> list[str]:
-    """Rows for people: setting, found, wanted, whether it is right or how to make it so."""
-    rows = [("setting", "found", "wanted", "")]
-    for item in settings:
-        last = {
-            State.OK: "ok",
-            State.WRONG: f"{item.fix or 'wrong'} ({item.why})",
-            State.ABSENT: "not on this machine",
-            State.UNKNOWN: "cannot be read",
-        }[item.state]
-        rows.append((item.name, item.found or "-", item.wanted, last))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    return [
-        "  ".join(
-            [*(cell.ljust(width) for cell, width in zip(row[:3], widths, strict=True)), row[3]]
-        ).rstrip()
-        for row in rows
-    ]

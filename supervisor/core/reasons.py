@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from contract.events import Body, Judged
 from contract.history import History
+from contract.language import piecewise
 from supervisor.core import failure_words
 from supervisor.core.phrases import CAUSES, REQUESTS, SEVERITIES, STATES, VERDICTS, word
 
@@ -263,12 +264,7 @@ def chinese(reason: str, failures: Mapping[str, str]) -> str:
         if found:
             parts = {name: _part(name, value or "", failures) for name, value in found.groupdict().items()}
             return _EMPTY.sub("", form.format(**parts))
-    begin, mark, end = reason.rpartition("; ")
-    if mark:
-        said = chinese(begin, failures), chinese(end, failures)
-        if said != (begin, end):
-            return "；".join(said)
-    return reason
+    return piecewise(reason, lambda part: chinese(part, failures))
 
 
 def _part(name: str, value: str, failures: Mapping[str, str]) -> str:

@@ -12,7 +12,8 @@ import pytest
 
 import slurm.node
 from slurm.node.apply import apply, restore
-from slurm.node.settings import State, read_settings, selected, table
+from slurm.node.explain import table
+from slurm.node.settings import State, read_settings, selected
 
 NODE = Path(slurm.node.__file__).parent
 REAL = Path("/sys/kernel/mm/transparent_hugepage")

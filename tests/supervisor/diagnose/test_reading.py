@@ -12,6 +12,7 @@ import pytest
 from typer import Typer
 from typer.testing import CliRunner
 
+from contract.language import language, spoken
 from contract.layout import by_number
 from contract.states import Cause
 from supervisor.commands_diagnose import diagnose as command
@@ -21,7 +22,6 @@ from supervisor.diagnose.read import Problem, blocks, sources
 from supervisor.diagnose.run import diagnose
 from supervisor.diagnose.scan import gate_of, scan
 from supervisor.diagnose.stamps import find_stamp
-from supervisor.words import language, spoken
 from tests.supervisor.schemas import check
 
 OOM = "step 1 loss 2\n[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n"

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from supervisor.words import speak
+from contract.language import speak
 
 
 def _known(context: typer.Context, value: str) -> str:
