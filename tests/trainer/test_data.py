@@ -1,6 +1,5 @@
 """Preparing and reading token shards."""
 
-import json
 import threading
 import time
 
@@ -11,6 +10,7 @@ from typer.testing import CliRunner
 
 from contract.config.data import INDEX, Corpus, Data, data_problem
 from contract.sampling import Sampler
+from tests.supervisor.schemas import check
 from trainer.batch.plan import Plan
 from trainer.commands import app
 from trainer.data import prepare as preparing
@@ -137,7 +137,7 @@ def test_the_command(texts, tmp_path):
     target = str(tmp_path / "a")
     run = CliRunner().invoke(app, ["prepare-data", target, "--source", str(texts), "--vocab", "0", "--json"])
     assert run.exit_code == 0, run.output
-    assert json.loads(run.stdout)["tokenizer"]["vocab_size"] == 257
+    assert check("prepare-data", run.stdout)["tokenizer"]["vocab_size"] == 257
     assert (
         CliRunner().invoke(app, ["prepare-data", target, "--source", str(tmp_path / "none")]).exit_code == 1
     )

@@ -17,6 +17,7 @@ import trainer.export
 from contract import config as configuration
 from contract import manifest
 from tests import crash
+from tests.supervisor.schemas import check
 from tests.trainer.conftest import ENVIRONMENT
 from trainer.data.batches import stack
 from trainer.data.prepare import Recipe, prepare
@@ -228,8 +229,10 @@ def test_a_bpe_run_is_exported_with_its_tokenizer(bench, tmp_path):
     prepare([tmp_path / "a.txt", tmp_path / "b.txt"], target, Recipe(vocab_size=300, validation_share=0.1))
     run = bench(data={"path": str(target), "evaluate_interval_steps": 0}, run={"steps": 1})
     run.train()
-    done = ciuic("export", "run", "--root", tmp_path, "--out", tmp_path / "out", "--step", 1)
+    done = ciuic("export", "run", "--root", tmp_path, "--out", tmp_path / "out", "--step", 1, "--json")
     assert done.returncode == 0, done.stderr
-    assert "with its tokenizer" in done.stdout
+    found = check("export", done.stdout)
+    assert (found["step"], found["path"]) == (1, str(tmp_path / "out"))
+    assert "tokenizer.json" in found["tokenizer"]
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     assert tokenizer.decode(tokenizer("hello world").input_ids) == "hello world"

@@ -66,6 +66,14 @@ def test_bench_comm_says_what_a_loop_by_hand_says(processes):
 
 
 @pytest.mark.train
+def test_bench_pairs_says_what_it_found_of_the_nodes():
+    told = CliRunner().invoke(app, ["pairs", "--json"])
+    found = check("bench-pairs", told.stdout)
+    assert len(found["nodes"]) == 2, told.output
+    assert told.exit_code == bool(found["bad"] or found["doubtful"])
+
+
+@pytest.mark.train
 @pytest.mark.slow
 def test_a_rank_that_fails_is_told():
     with pytest.raises(RanksError, match="rank 0 ended with 1"):
