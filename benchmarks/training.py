@@ -113,7 +113,7 @@ def ours(config: Any, case: str, marks: Marks) -> None:
     from trainer import assembly
     from trainer.distributed import Ranks
     from trainer.metrics import Metrics
-    from trainer.stop import StopFlag
+    from trainer.stop import install
     from trainer.worker import worker_from_environment
 
     if case == "null":
@@ -131,7 +131,7 @@ def ours(config: Any, case: str, marks: Marks) -> None:
         given = assembly.plan(config, run, ranks=1)
         ranks = Ranks(worker, accelerator="cpu", timeout_s=60, patience_s=60)
         page = WorkerPage.create(run.path / "page", rank=0)
-        training, progress = assembly.assemble(given, worker, ranks, page, StopFlag.install())
+        training, progress = assembly.assemble(given, worker, ranks, page, install())
         with training.metrics:
             training.train(progress)
 

@@ -15,6 +15,7 @@ from contract.page import WorkerPage
 from contract.schedule import course_of
 from contract.staged import VARIABLE
 from contract.states import Phase
+from contract.stop import StopFlag
 from trainer.batch.control import BatchControl, remember_oom, too_large_before
 from trainer.batch.measure import Nothing, gauge_of
 from trainer.cadence import Cadence, failures_so_far
@@ -40,7 +41,6 @@ from trainer.progress import Progress
 from trainer.resume import ResumePoint, agree_on_resume, tell_changes
 from trainer.routers import Routers
 from trainer.schedule import Rates
-from trainer.stop import StopFlag
 from trainer.trackers.beside import Tracking
 from trainer.worker import Worker
 

@@ -8,6 +8,7 @@ from contract.config import RunConfig
 from contract.page import WorkerPage
 from contract.sampling import Taken
 from contract.states import ExitCode, Phase
+from contract.stop import StopFlag
 from trainer.batch.clock import Clock, clock_for
 from trainer.batch.control import BatchControl
 from trainer.cadence import Cadence
@@ -27,7 +28,6 @@ from trainer.progress import Progress
 from trainer.routers import Routers
 from trainer.schedule import Rates
 from trainer.step import Instruments, Outcome, Wishes, refuse_broken_weights, take_step
-from trainer.stop import StopFlag
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,11 +14,12 @@ from pathlib import Path
 
 from contract.page import WorkerPage, page_from_environment
 from contract.states import ExitCode, Phase
+from contract.stop import StopFlag
 from trainer.errors import TrainerError
 from trainer.evidence import offer_evidence
 from trainer.log import configure
 from trainer.recipe import read_config, wanted_accelerator
-from trainer.stop import StopFlag
+from trainer.stop import install
 from trainer.worker import Worker, worker_from_environment
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     The caller must leave the process with `os._exit` (see `trainer/__main__.py`).
     """
-    stop = StopFlag.install()
+    stop = install()
     page = page_from_environment()
     offer_evidence()
     try:

@@ -116,7 +116,7 @@ def run_case(name: str, data: Path, *, tiny: bool) -> dict[str, Any]:
     from trainer import assembly
     from trainer.batch.clock import NoClock
     from trainer.distributed import Ranks
-    from trainer.stop import StopFlag
+    from trainer.stop import install
     from trainer.worker import worker_from_environment
 
     with tempfile.TemporaryDirectory() as folder:
@@ -126,7 +126,7 @@ def run_case(name: str, data: Path, *, tiny: bool) -> dict[str, Any]:
         ranks = Ranks(worker, accelerator="cpu" if tiny else "cuda", timeout_s=60, patience_s=60)
         reachable = reachable_flops(ranks.device)
         page = WorkerPage.create(run.path / "page", rank=0)
-        training, progress = assembly.assemble(given, worker, ranks, page, StopFlag.install())
+        training, progress = assembly.assemble(given, worker, ranks, page, install())
         seconds, losses, tokens = [], [], 0
         for _ in range(STEPS):
             _wait(ranks.device)

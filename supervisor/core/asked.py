@@ -4,6 +4,7 @@ from contract.requests import Request, RequestKind
 from contract.states import ControlPhase, JobState, RunState
 from supervisor.core.actions import Action, Answer, Reconfigure, SaveAndLeave, SetState, Submit, Wait
 from supervisor.core.case import Case
+from supervisor.core.ends import DEAF
 from supervisor.core.finish import LEAVE_S, close, end_job
 from supervisor.core.profiles import kept_for
 
@@ -123,6 +124,9 @@ def _stopped(
     """State, then the end of the attempt, then the answer: killed in between, the next tick goes on from there."""
     saved = case.observation.checkpoint
     kept = f"; newest checkpoint: step {saved.step}" if saved else "; there is no checkpoint"
+    deaf = sum(item.code == DEAF for item in case.observation.exits) if state is RunState.PAUSED else 0
+    if deaf:
+        kept += f"; {deaf} of its workers did not catch SIGUSR1 and saved nothing for the pause"
     answers = tuple(
         Answer(request=item, outcome=f"the run is {state}{kept}", ok=item.kind is _asks_for(state))
         for item in case.observation.requests

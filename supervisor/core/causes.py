@@ -51,7 +51,10 @@ _OF_THE_NODE = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class End:
-    """One worker's end, from its exit record or, sooner, from a beat. `age_s`: how long ago, where a beat tells."""
+    """One worker's end, from its exit record or, sooner, from a beat. `age_s`: how long ago, where a beat tells.
+
+    `unsaved`: it was asked to save and did not listen.
+    """
 
     rank: int
     node: str
@@ -64,6 +67,7 @@ class End:
     exception_type: str = ""
     exception_text: str = ""
     lines: tuple[str, ...] = ()
+    unsaved: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from supervisor.core.observation import NodeSeen
 from supervisor.core.verdict import Verdict
 
 WELL = frozenset({ExitCode.FINISHED, ExitCode.SAVED})
-_USR1 = -10  # a program without a handler dies of the signal that asks it to save: it had nothing to save
+DEAF = -10  # a program without a handler dies of the signal that asks it to save
 TERMINATED = (
     143  # what an agent leaves with that got SIGTERM: somebody ended job or step, and the queue says who
 )
@@ -69,7 +69,8 @@ def _of_record(item: WorkerExit, seen: tuple[NodeSeen, WorkerBeat] | None) -> En
     return End(
         rank=item.rank,
         node=item.node,
-        code=ExitCode.SAVED if item.code == _USR1 else item.code,
+        code=ExitCode.SAVED if item.code == DEAF else item.code,
+        unsaved=item.code == DEAF,
         step=item.step,
         phase=item.phase.word,
         recorded=True,
@@ -86,7 +87,8 @@ def _of_beat(node: NodeSeen, worker: WorkerBeat) -> End:
     return End(
         rank=worker.rank,
         node=node.node,
-        code=ExitCode.SAVED if worker.exit_code == _USR1 else worker.exit_code,
+        code=ExitCode.SAVED if worker.exit_code == DEAF else worker.exit_code,
+        unsaved=worker.exit_code == DEAF,
         step=worker.step,
         phase=worker.phase.word,
         recorded=False,
@@ -240,11 +242,19 @@ def _completed(found: tuple[End, ...]) -> Verdict:
 def _saved(look: Look, found: tuple[End, ...]) -> Verdict:
     step = max(item.step for item in found)
     why = "to pause" if look.pausing else "before the job's time limit"
+    unsaved = sum(item.unsaved for item in found)
+    reason = f"all {len(found)} workers saved {why} and left, at step {step}"
+    if unsaved:
+        reason = (
+            f"{unsaved} of {len(found)} workers left {why} without saving, at step {step}: the program does not catch "
+            "SIGUSR1"
+        )
     return Verdict(
         kind=VerdictKind.SAVED,
-        reason=f"all {len(found)} workers saved {why} and left, at step {step}",
+        reason=reason,
         # A pause is ordered: it is no failure, and has no cause.
         cause=Cause.NONE if look.pausing else Cause.TIME_LIMIT,
         step=step,
         detected_s=max(0.0, min((item.age_s or 0.0 for item in found), default=0.0)),
+        limits={"unsaved": unsaved} if unsaved else {},
     )

@@ -15,6 +15,8 @@ def title(failure: Judged, language: str) -> str:
     who = _who(failure, language)
     cause = word(CAUSES, failure.cause, language)
     if failure.verdict == VerdictKind.SAVED:
+        if failure.limits.get("unsaved"):
+            return "作业到时限，未保存" if language == "zh" else "not saved at the time limit"
         return "作业到时限，已保存" if language == "zh" else "saved at the time limit"
     return f"{who}：{cause}" if language == "zh" else f"{who}: {cause}"
 
@@ -56,6 +58,12 @@ def _ended(failure: Judged) -> str:
     return f"作业结束（{word(CAUSES, failure.cause, 'zh')}，队列状态 {word_of_queue}），{_step(failure)}"
 
 
+def _saved(failure: Judged) -> str:
+    if failure.limits.get("unsaved"):
+        return f"作业将到时限，程序没有处理 SIGUSR1，未保存就退出，{_step(failure)}"
+    return f"作业将到时限，所有进程已保存并退出，{_step(failure)}"
+
+
 def _slow(failure: Judged) -> str:
     facts = failure.limits
     pace = (
@@ -89,7 +97,7 @@ _CHINESE: Mapping[str, Callable[[Judged], str]] = MappingProxyType(
         VerdictKind.CRASHED: _crashed,
         VerdictKind.REFUSED: lambda failure: f"{_where(failure)} 拒绝训练：{_what(failure)}",
         VerdictKind.NODE_LOST: _lost,
-        VerdictKind.SAVED: lambda failure: f"作业将到时限，所有进程已保存并退出，{_step(failure)}",
+        VerdictKind.SAVED: _saved,
         VerdictKind.ENDED: _ended,
         VerdictKind.SLOW: _slow,
         VerdictKind.TOO_SLOW: lambda failure: f"{_slow(failure)}；由备用节点替换",

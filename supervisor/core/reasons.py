@@ -44,6 +44,10 @@ _RULES: tuple[tuple[str, str], ...] = (
     (r"newest checkpoint: step (?P<step>\d+)", "最新检查点：第 {step} 步"),
     (r"there is no checkpoint", "还没有检查点"),
     (
+        r"(?P<n>\d+) of its workers did not catch SIGUSR1 and saved nothing for the pause",
+        "{n} 个 worker 没有处理 SIGUSR1，暂停时未保存",
+    ),
+    (
         r"all agents have left or are about to, and no supervisor has said why yet",
         "所有节点代理都已离开或正要离开，还没有看护进程说明原因",
     ),
@@ -75,6 +79,13 @@ _RULES: tuple[tuple[str, str], ...] = (
         "{n} 个 worker 都在运行；程序不报告进度，只监视退出",
     ),
     (r"all (?P<n>\d+) workers finished, at step (?P<step>\d+)", "{n} 个 worker 都已完成，第 {step} 步"),
+    (
+        (
+            r"(?P<k>\d+) of (?P<n>\d+) workers left to pause without saving, at step (?P<step>\d+): "
+            r"the program does not catch SIGUSR1"
+        ),
+        "{n} 个 worker 中有 {k} 个未保存就退出（暂停），第 {step} 步：程序没有处理 SIGUSR1",
+    ),
     (
         r"all (?P<n>\d+) workers saved to pause and left, at step (?P<step>\d+)",
         "{n} 个 worker 已保存并退出（暂停），第 {step} 步",

@@ -75,7 +75,7 @@ def test_a_stock_trainer_script_is_seen_restarted_and_goes_on_from_its_own_check
     place, tmp_path
 ) -> None:
     pytest.importorskip("accelerate", reason="Trainer needs accelerate")
-    run = start(place, tmp_path, "hugging_face.py", "checkpoint-*/trainer_state.json", ranks=1, steps=600)
+    run = start(place, tmp_path, "hugging_face.py", "checkpoint-*/trainer_state.json", ranks=2, steps=1500)
     place.supervise()
     wait_for(lambda: seen(run), seconds=200, what="a checkpoint of the Trainer's own")
     hurt(workers(run)[0], signal.SIGKILL)
@@ -84,7 +84,16 @@ def test_a_stock_trainer_script_is_seen_restarted_and_goes_on_from_its_own_check
     assert resumed.generation == 2
     assert resumed.step >= 10, "it went on from its checkpoint, and that was seen"
     assert recovered.step > resumed.step
-    wait_for_state(run, "completed", seconds=200)
+    done = place.ciuic("pause", run.run_id, "--lang", "en", timeout=100)
+    assert done.returncode == 0, done.stderr
+    codes = [json.loads(path.read_text()) for path in run.attempt(1).exits.glob("g0002-*")]
+    assert [worker["code"] for record in codes for worker in record["workers"]] == [75, 75]
+    saved = max(int(path.parent.name.partition("-")[2]) for path in tmp_path.glob("out/checkpoint-*/trainer_state.json"))  # fmt: skip
+    assert saved >= recovered.step
+    assert f"newest checkpoint: step {saved}" in done.stdout
+    assert place.ciuic("resume", run.run_id).returncode == 0
+    wait_for_state(run, "completed", seconds=300)
+    assert bodies(run, ev.GenerationResumed)[-1].step >= saved
 
 
 def test_a_plain_script_is_watched_by_its_processes_and_checkpoints(place, tmp_path) -> None:
@@ -100,6 +109,27 @@ def test_a_plain_script_is_watched_by_its_processes_and_checkpoints(place, tmp_p
     assert "g0002 r0 | begins at step" in log
     facts = place.facts(run)
     assert facts["newest_checkpoint"]["step"] == 200
+
+
+def paused(place: Place, run: RunDir) -> str:
+    """What a pause says of the run, which has its own words for it then."""
+    wait_for(lambda: max((item.step for item in workers(run).values()), default=0) > 20, what="some steps")
+    done = place.ciuic("pause", run.run_id, "--lang", "en", timeout=100)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_program_that_listens_saves_when_paused_and_goes_on_from_there(place, tmp_path) -> None:
+    run = start(place, tmp_path, "listening.py", "saved.*", ranks=1, steps=5000)
+    place.supervise()
+    said = paused(place, run)
+    step = int(next((tmp_path / "out").glob("saved.*")).suffix[1:])
+    assert f"newest checkpoint: step {step}" in said
+    assert place.ciuic("resume", run.run_id).returncode == 0
+    wait_for(lambda: run.attempt(2).logs.is_dir() and any(run.attempt(2).logs.iterdir()), what="its log")
+    log = next(run.attempt(2).logs.iterdir())
+    wait_for(lambda: f"begins at step {step}" in log.read_text(), what="the step that it goes on from")
+    place.ciuic("cancel", run.run_id)
 
 
 @pytest.mark.parametrize(

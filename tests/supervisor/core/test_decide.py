@@ -16,7 +16,20 @@ from supervisor.core.causes import End, explain
 from supervisor.core.decide import decide
 from supervisor.core.judge import judge
 from supervisor.core.observation import JobLook, Observation
-from tests.supervisor.core.make import BEGUN, NOW, bare, control, events, failure, history, node, seen, worker
+from supervisor.core.reasons import chinese
+from tests.supervisor.core.make import (
+    BEGUN,
+    NOW,
+    bare,
+    control,
+    events,
+    exit_of,
+    failure,
+    history,
+    node,
+    seen,
+    worker,
+)
 from tests.supervisor.core.world import fold_of, small_config
 
 CONFIG = small_config()
@@ -483,6 +496,19 @@ def test_resume_with_settings_changes_them_first_and_only_while_nothing_runs() -
     assert only(act(cut_off, asked), do.Answer).ok
     running = act(history(), seen(requests=(asking,)))
     assert "pause it first" in only(running, do.Answer).outcome
+
+
+def test_whoever_pauses_a_program_that_does_not_listen_is_told_that_nothing_was_saved() -> None:
+    asking = Request(id="1", kind=RequestKind.PAUSE, by="li")
+    over = seen(
+        requests=(asking,), job=JobLook(state=JobState.ENDED_FAILED), control=control(phase=ControlPhase.SAVE)
+    )
+    deaf = replace(over, exits=(exit_of(0, -10), exit_of(1, -10)))
+    told = only(act(history(), deaf), do.Answer).outcome
+    assert "2 of its workers did not catch SIGUSR1 and saved nothing" in told
+    assert "2 个 worker 没有处理 SIGUSR1，暂停时未保存" in chinese(told, {})
+    saved = replace(over, exits=(exit_of(0, 75), exit_of(1, 75)))
+    assert "SIGUSR1" not in only(act(history(), saved), do.Answer).outcome
 
 
 def set_request(*words: str) -> Request:

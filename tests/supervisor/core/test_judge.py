@@ -6,8 +6,10 @@ import pytest
 
 from contract import events as ev
 from contract.states import AgentPhase, Cause, ControlPhase, JobState, Phase, VerdictKind
+from supervisor.core.failure_words import sentence, title
 from supervisor.core.judge import judge
 from supervisor.core.observation import JobLook, LogLine, NodeSeen, Observation
+from supervisor.core.reasons import chinese
 from supervisor.core.verdict import Verdict
 from tests.supervisor.core.make import (
     BEGUN,
@@ -16,6 +18,7 @@ from tests.supervisor.core.make import (
     control,
     events,
     exit_of,
+    failure,
     history,
     node,
     seen,
@@ -202,6 +205,18 @@ def test_one_finished_is_not_completed() -> None:
 def test_saved_before_the_time_limit(code: int) -> None:
     verdict = look(seen(exits=(exit_of(0, 75), exit_of(1, code))))
     assert (verdict.kind, verdict.cause, verdict.failed) == (VerdictKind.SAVED, Cause.TIME_LIMIT, True)
+
+
+def test_who_dies_of_the_signal_that_asks_to_save_is_not_said_to_have_saved() -> None:
+    told = control(phase=ControlPhase.SAVE)
+    verdict = look(seen(exits=(exit_of(0, -10), exit_of(1, -10)), control=told, members=()))
+    assert "2 of 2 workers left to pause without saving" in verdict.reason
+    assert chinese(verdict.reason, {}).startswith("2 个 worker 中有 2 个未保存就退出")
+    limit = look(seen(exits=(exit_of(0, 75), exit_of(1, -10))))
+    assert "1 of 2 workers left before the job's time limit without saving" in limit.reason
+    recorded = failure(verdict="saved", cause="time-limit", reason=limit.reason, limits=limit.limits)
+    assert title(recorded, "zh") == "作业到时限，未保存"
+    assert "未保存就退出" in sentence(recorded, "zh")
 
 
 def test_saved_for_a_pause_is_no_failure() -> None:
