@@ -246,7 +246,24 @@ _DEEPSPEED: Mapping[str, str] = MappingProxyType(
         ),
         "is {steps}; at least 1 was expected": "现为 {steps}；至少应为 1",
         "enabled beside bf16 or fp8; enable one of them": "与 bf16 或 fp8 同时启用；只能启用一个",
-        "is {kind}; AdamW is what [optimizer] offers": "现为 {kind}；[optimizer] 只提供 AdamW",
+        "AdamW is what the JSON may ask for": "JSON 里只能要求 AdamW",
+        'take the table out and set [optimizer] name = "muon", with the rate of AdamW': (
+            '请去掉这个表，改设 [optimizer] name = "muon"，学习率用 AdamW 的'
+        ),
+        "{size} does not divide {n} ranks": "{n} 个 rank 不能被 {size} 整除",
+        "{size} does not divide {n} experts": "{n} 个专家不能被 {size} 整除",
+        "needs zero_stage = 2 or 3: with less, ranks would clip by different norms": (
+            "需要 zero_stage = 2 或 3：更低时各 rank 会按不同的范数裁剪梯度"
+        ),
+        "Muon puts matrices together over all ranks, which have different experts; use adamw": (
+            "Muon 要在所有 rank 上拼合矩阵，而各 rank 的专家不同；请用 adamw"
+        ),
+        "ranks meet in every layer, so adaptive = balance has nothing to gain; use another": (
+            "各 rank 在每一层都要会合，adaptive = balance 没有好处；请换一种"
+        ),
+        "its layers read sizes on the host, which cannot be compiled; leave compile_layers off": (
+            "它的层要在主机上读取大小，无法编译；请关闭 compile_layers"
+        ),
         "is {ours}, but the DeepSpeed JSON's {key} says {theirs}; leave one of the two out": (
             "现为 {ours}，而 DeepSpeed JSON 的 {key} 是 {theirs}；两处只留一处"
         ),
