@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from contract import events as ev
 from contract import outbox
-from contract.outbox import DIGEST, AlertState
+from contract.outbox import DIGEST, LASTING, AlertState
 from contract.profile import SLOW
 from contract.states import RunState
 
@@ -348,6 +348,7 @@ def _notice_over(history: History, body: ev.NoticeOver, at: float) -> History:
 def _recovered(history: History, body: ev.Recovered, at: float) -> History:
     del at
     told = {key for notice in history.notices.values() for key in (notice.key, notice.over_key)}
+    told |= {key for key in history.open_keys if key.startswith(LASTING)}
     history = _on_generation(history, body.attempt, body.generation, lambda item: _with(item, recovered=body))
     return _with(
         history,

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 
 from contract import events as ev
 
+# Keys of troubles that last over a restart of the workers, each with an all-clear of its own: no recovery ends them.
+LASTING = ("unknown:", "saves:", "copy:", "queue:")
 DIGEST = "digest:"  # how the key of a daily digest begins; the day follows
 _KEPT = 200  # for each receiver
 

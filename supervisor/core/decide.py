@@ -226,7 +226,17 @@ def _news(case: Case) -> tuple[Action, ...]:
                 told += case.tell(troubles.left_out(case.history, body))
     if case.seen and job.state is JobState.HELD:
         told += case.tell(troubles.held(case.history, newest.number, job.reason))
-    silent = case.seen and job.state is JobState.UNKNOWN and case.verdict.kind is not VerdictKind.UNKNOWN
-    if silent and job.age_s >= case.config.monitor.unknown_alert_s:  # else the one of an unknown run says it
-        told += case.tell(troubles.queue_silent(case.history, job.reason, job.age_s))
-    return told
+    return told + _queue(case)
+
+
+def _queue(case: Case) -> tuple[Action, ...]:
+    """A queue that does not answer while the run goes on, and the all-clear."""
+    job = case.observation.job
+    if not case.seen or job.state is JobState.GONE:
+        return ()
+    if job.state is not JobState.UNKNOWN:
+        told = sorted(key for key in case.history.open_keys if key.startswith("queue:"))
+        return tuple(action for key in told for action in case.tell(troubles.queue_answers(case.history, key)))
+    if case.verdict.kind is VerdictKind.UNKNOWN or job.age_s < case.config.monitor.unknown_alert_s:
+        return ()  # the alert of an unknown run says it
+    return case.tell(troubles.queue_silent(case.history, job.reason, job.age_s))

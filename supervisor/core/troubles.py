@@ -165,13 +165,19 @@ def left_out(history: History, found: NodeLeftOut) -> AlertQueued:
     )
 
 
+def queue_key(history: History) -> str:
+    """One key an episode: the time since which it is silent; the attempt, where it answers and knows nothing."""
+    number = history.newest.number if history.newest else 0
+    return f"queue:{int(history.queue_silent[0])}" if history.queue_silent else f"queue:a{number:04d}"
+
+
 def queue_silent(history: History, reason: str, lasted_s: float) -> AlertQueued:
     """The queue does not answer; training may go on undisturbed."""
-    number = history.newest.number if history.newest else 0
+    key = queue_key(history)
     return alert(
         history,
-        key=f"queue:{number}",
-        place=f"a{number:04d}-r{len(history.faults)}",
+        key=key,
+        place=key.removeprefix("queue:"),
         severity="warning",
         titles=("队列没有应答", "the queue does not answer"),
         lines=(
@@ -180,6 +186,20 @@ def queue_silent(history: History, reason: str, lasted_s: float) -> AlertQueued:
                 f"The queue has not answered for {lasted_s:.0f} s ({one_line(reason, 400)}). No job is touched."
             ],
         ),
+    )
+
+
+def queue_answers(history: History, key: str) -> AlertQueued:
+    """The all-clear after the `queue_silent` with this key."""
+    since = key.removeprefix("queue:")
+    return alert(
+        history,
+        key=f"queue-back:{since}",
+        place=since,
+        severity="info",
+        answers="warning",
+        titles=("队列恢复应答", "the queue answers again"),
+        lines=(["作业队列又有应答了。"], ["The queue answers again."]),
     )
 
 

@@ -23,7 +23,8 @@ def calm(field: Field, run: RunDir) -> None:
 
 def undisturbed_by_silence(field: Field, run: RunDir) -> None:
     """A controller that was silent for a minute: told, and nothing done; training went on."""
-    field.until_event(run, ev.AlertQueued, 10, key="queue:1")
+    silent = field.until_event(run, ev.QueueSilent, 10)
+    field.until_event(run, ev.AlertQueued, 10, silent.seq, severity="warning")
     assert max(losses(run)) > 300, "it trained through the silence"
     field.ciuic("cancel", run.run_id)
     assert field.until_end(run) == "cancelled"

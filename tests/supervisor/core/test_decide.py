@@ -696,3 +696,35 @@ def test_a_queue_that_has_not_answered_yet_about_a_new_job_is_no_reason_to_say_u
     past = fold_of(events(*BEGUN[:3]))
     assert names(act(past, new)) == ["Wait"]
     assert names(act(past, replace(new, watched_s=31.0))) == ["SetState", "Wait"]
+
+
+def test_a_silent_queue_is_told_once_whatever_fails_meanwhile_and_its_answer_is_told() -> None:
+    silent = JobLook(state=JobState.UNKNOWN, reason="timed out", age_s=2000.0)
+    look = seen(generation=1, job=silent, control=control(generation=1, phase=ControlPhase.GO))
+    past = history(ev.QueueSilent(reason="timed out", silent_s=30.0))
+    told = only(act(past, look), do.Tell).alert
+    recovered = ev.Recovered(
+        attempt=1,
+        generation=1,
+        step=12,
+        failed_attempt=1,
+        failed_generation=1,
+        detect_s=1.0,
+        restart_s=1.0,
+        repeated_steps=1,
+    )
+    later = history(ev.QueueSilent(reason="timed out", silent_s=30.0), told, recovered)
+    again = [item.alert.key for item in act(later, look) if isinstance(item, do.Tell)]
+    assert told.key not in again
+    answered = history(
+        ev.QueueSilent(reason="timed out", silent_s=30.0), told, recovered, ev.QueueAnswered()
+    )
+    back = [item.alert for item in act(answered, seen()) if isinstance(item, do.Tell)]
+    assert "The queue answers again." in {item.text["en"].splitlines()[-1] for item in back}
+    quiet = history(
+        ev.QueueSilent(reason="timed out", silent_s=30.0), told, recovered, ev.QueueAnswered(), *back
+    )
+    assert not [item for item in act(quiet, seen()) if isinstance(item, do.Tell)]
+    gone = seen(job=JobLook(state=JobState.GONE, reason="not in the queue"))
+    said = {item.alert.key.split(":")[0] for item in act(answered, gone) if isinstance(item, do.Tell)}
+    assert "queue-back" not in said, "no word is no answer"
