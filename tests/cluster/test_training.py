@@ -63,8 +63,7 @@ def test_recovered_equals_uninterrupted_on_slurm(field: Field) -> None:
     checkpoint_then_step(field, run, 0)
     field.until_agents(run, 3)  # a spare that is still at its imports takes nobody's place
     used = {beat.node for beat in beats(limited)}
-    # Not the first one: the job's own script runs there, and Slurm ends the job with it.
-    lost = next(node for node in members(run)[1:] if node not in used)
+    lost = next(node for node in members(run) if node not in used)
     verdict, back = faults.node_lost(field, run, lost)
     assert back.attempt == verdict.attempt, "the spare stood ready in the same job"
     # The dead node stays away: srun waits for its task when all others have left, and must not be waited for.
