@@ -94,15 +94,20 @@ def pairs(backend: Backend = "gloo", as_json: AsJson = False) -> None:
 
 @app.command()
 def read(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="Prepared directory ([data] path).")],
-    stage: Annotated[Path | None, typer.Option(help="Also from the copies here ([node] stage).")] = None,
-    length: Annotated[int, typer.Option(help="Tokens of a sample.", min=1)] = 4096,
+    data: Annotated[
+        str,
+        typer.Argument(metavar="DATA", help="Prepared directory, s3://bucket/prefix, or a recipe (.toml)."),
+    ],
+    stage: Annotated[
+        Path | None, typer.Option(help="Also from the copies here; of a recipe, its [node] stage.")
+    ] = None,
+    length: Annotated[int, typer.Option(help="Tokens of a sample; 0: the recipe's, else 4096.", min=0)] = 0,
     samples: Annotated[int, typer.Option(help="How many are read.", min=2)] = 1000,
     seed: Annotated[int, typer.Option(help="Which ones.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """How long a sample takes to read: median and 99th percentile, from the source and from the node's own disk."""
-    numbers = [str(data), str(length), str(samples), str(seed)]
+    numbers = [data, str(length), str(samples), str(seed)]
     command = [
         sys.executable,
         "-P",
@@ -113,7 +118,7 @@ def read(
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        typer.echo(done.stderr.strip().rsplit("\n", 1)[-1], err=True)
+        typer.echo(done.stdout.strip() or done.stderr.strip().rsplit("\n", 1)[-1], err=True)
         raise typer.Exit(ExitCode.FAILED)
     if as_json:
         typer.echo(done.stdout.strip())

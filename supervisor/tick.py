@@ -35,6 +35,7 @@ from supervisor.core.digest import digests
 from supervisor.core.judge import judge
 from supervisor.core.observation import JobLook, Neighbour, Observation
 from supervisor.core.outbox import addressed
+from supervisor.core.urgent import waits_for_queue
 from supervisor.core.verdict import Verdict
 from supervisor.mail import Mail
 from supervisor.record import judgement
@@ -281,7 +282,16 @@ class Supervision:
                 self._say_once(f"{storm.HELD}: this restart waits for its turn")
             active.hands.carry_out(action)
         active.config = active.hands.config  # a request may have changed it
-        self._copy(active, observation, verdict)
+        case = Case(
+            history=book.history,
+            observation=observation,
+            verdict=verdict,
+            config=active.config,
+            now=self._world.clock(),
+        )
+        if waits_for_queue(case):
+            self._world.queues.hurry()
+        self._copy(active, case)
         self.looked = active.complete
 
     def _record_news(self, active: _Active, observation: Observation) -> None:
@@ -298,18 +308,11 @@ class Supervision:
         for profiled in profile_news(self.run, book.history, observation, active.config):
             book.append(profiled)
 
-    def _copy(self, active: _Active, observation: Observation, verdict: Verdict) -> None:
+    def _copy(self, active: _Active, case: Case) -> None:
         """Checkpoints to other places, by processes of their own: a slow place holds nothing up here."""
         active.copying = active.copying and bool(made(active.config))
         if not active.complete or not made(active.config):
             return
-        case = Case(
-            history=active.book.history,
-            observation=observation,
-            verdict=verdict,
-            config=active.config,
-            now=self._world.clock(),
-        )
         self._world.leadership.check()
         active.copiers.tend(copies.due(case))
         active.copying = copies.pending(case)

@@ -19,6 +19,7 @@ from supervisor.core.observation import JobLook
 _PATIENCE_S = 30.0  # a client may take so long before it gives up
 _JITTER = 0.1  # many supervisors must not ask one controller in step
 _SETTLE_S = 30.0  # a job that was just handed in may not show itself at once
+_HURRIED_S = 2.0  # between two questions while a run waits for the answer
 _BACK_OFF = 4  # a controller that does not answer is asked up to so many times less often
 
 
@@ -45,6 +46,7 @@ class Queues:
         self._unanswered = 0
         self._excuses: dict[Job, str] = {}  # why the newest answer is none
         self._jitter = 1.0
+        self._hurried = False
 
     def client(self, config: RunConfig) -> QueueClient:
         return self._slurm if config.job.executor == "slurm" else self._local
@@ -62,6 +64,10 @@ class Queues:
         """This run needs no more answers."""
         self._wanted = {key: job for key, job in self._wanted.items() if key[0] != run.run_id}
 
+    def hurry(self) -> None:
+        """A run waits for Slurm's word: the next question is asked soon, unless Slurm answers nobody."""
+        self._hurried = True
+
     def _look_slurm(self, job: Job, queue_s: float) -> JobLook:
         now = self._clock()
         if self._wanted.get(job.key) != job:
@@ -70,7 +76,7 @@ class Queues:
             self._wanted_at = {job: self._wanted_at.get(job, now) for job in self._wanted.values()}
         free = self._asking is None or not self._asking.is_alive()
         if free and (job not in self._asked_about or self._due(now, queue_s)):
-            self._asked_at = now
+            self._asked_at, self._hurried = now, False
             self._jitter = random.uniform(1 - _JITTER, 1 + _JITTER)
             jobs = list(self._wanted.values())
             self._asked_about = frozenset(jobs)
@@ -94,6 +100,8 @@ class Queues:
     def _due(self, now: float, queue_s: float) -> bool:
         if self._asked_at is None:
             return True
+        if self._hurried and not self._unanswered:
+            queue_s = min(queue_s, _HURRIED_S)
         slower = min(_BACK_OFF, 2.0 ** min(self._unanswered, _BACK_OFF))
         return now - self._asked_at >= queue_s * slower * self._jitter
 

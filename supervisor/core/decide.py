@@ -236,7 +236,9 @@ def _queue(case: Case) -> tuple[Action, ...]:
         return ()
     if job.state is not JobState.UNKNOWN:
         told = sorted(key for key in case.history.open_keys if key.startswith("queue:"))
-        return tuple(action for key in told for action in case.tell(troubles.queue_answers(case.history, key)))
+        return tuple(
+            action for key in told for action in case.tell(troubles.queue_answers(case.history, key))
+        )
     if case.verdict.kind is VerdictKind.UNKNOWN or job.age_s < case.config.monitor.unknown_alert_s:
         return ()  # the alert of an unknown run says it
     return case.tell(troubles.queue_silent(case.history, job.reason, job.age_s))

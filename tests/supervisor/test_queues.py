@@ -128,3 +128,30 @@ def test_who_never_had_an_answer_tells_how_long_it_has_waited():
         desk.now += 40
     assert ages == [(JobState.UNKNOWN, 0.0), (JobState.UNKNOWN, 40.0), (JobState.UNKNOWN, 80.0)]
     assert desk.look(job_id="8").age_s == 0.0, "another job, another wait"
+
+
+def test_whoever_waits_for_an_answer_has_the_next_question_asked_sooner():
+    desk = Desk()
+    desk.answered()
+    desk.now += 3
+    desk.look()
+    assert len(desk.slurm.questions) == 1
+    desk.queues.hurry()
+    wait_for(lambda: desk.look() and len(desk.slurm.questions) == 2)
+    desk.queues.hurry()
+    for _ in range(5):
+        desk.look()
+    assert len(desk.slurm.questions) == 2, "never more often than every two seconds"
+
+
+def test_a_controller_that_does_not_answer_is_not_hurried():
+    desk = Desk()
+    desk.answered()
+    desk.slurm.state = JobState.UNKNOWN
+    desk.now += 12
+    wait_for(lambda: desk.look() and len(desk.slurm.questions) == 2)
+    wait_for(lambda: not desk.queues._asking.is_alive())
+    desk.queues.hurry()
+    desk.now += 5
+    desk.look()
+    assert len(desk.slurm.questions) == 2

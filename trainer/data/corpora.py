@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from contract.config import RunConfig
-from contract.config.data import other_tokenizers
+from contract.config.data import Data, other_tokenizers
 from contract.sampling import Sampler, sampler_of
 from contract.sources import open_source
 from trainer.data.reader import TokenReader
@@ -70,14 +70,23 @@ def open_split(config: RunConfig, split: str, stage: Path | None) -> Reader:
     Raises:
         ConfigError: a directory cannot be trained from.
     """
-    sources, length = config.data.sources, config.batch.sequence_length
-    readers = [
-        TokenReader(open_source(its.path, config.data.store, os.environ), split, length=length, stage=stage)
-        for its in sources
-    ]
+    sources = config.data.sources
+    readers = open_each(config.data, split, length=config.batch.sequence_length, stage=stage)
     if wrong := other_tokenizers([its.path for its in sources], [reader.kept for reader in readers]):
         raise ConfigError(f"[data] corpora: {wrong[0]}")
     return readers[0] if len(readers) == 1 else Corpora(readers, [its.weight for its in sources])
+
+
+def open_each(data: Data, split: str, *, length: int, stage: Path | None = None) -> list[TokenReader]:
+    """A reader for each directory.
+
+    Raises:
+        ConfigError: one cannot be trained from.
+    """
+    return [
+        TokenReader(open_source(its.path, data.store, os.environ), split, length=length, stage=stage)
+        for its in data.sources
+    ]
 
 
 def order_of(config: RunConfig, reader: Reader, skip_windows: tuple[tuple[int, int], ...]) -> Sampler:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from contract.config import ConfigError, parse
 from contract.config.data import INDEX
@@ -13,8 +14,10 @@ from contract.copies.bucket import Bucket
 from contract.layout import RunDir
 from contract.sources import open_source
 from slurm.agent.staging_child import stagers_of, turn
+from slurm.commands_bench import app
 from slurm.request import build_request
 from tests.storage import CREDENTIALS, KEY, SECRET, Fault
+from tests.supervisor.schemas import check
 from trainer.data.corpora import open_split
 from trainer.data.prepare import Recipe, prepare
 from trainer.data.reader import TokenReader
@@ -150,3 +153,31 @@ def test_the_recipe_and_the_job():
             config_of("", wrong)
         assert "secret" not in str(caught.value)
         assert 'takes "s3://bucket/prefix"' in str(caught.value)
+
+
+def test_bench_read_compares_the_store_of_a_recipe_with_the_disk(stored, tmp_path):
+    stage, recipe = tmp_path / "stage", tmp_path / "stored.toml"
+    staged_once(stored, stage)
+    lines = [
+        '[run]\nname = "t"\nsteps = 10',
+        f'[data]\npath = "{stored.data.path}"',
+        f'[data.store]\nendpoint = "{stored.data.store.endpoint}"',
+        f'[node]\nstage = "{stage}"',
+        f"[batch]\nsequence_length = {LENGTH}",
+    ]
+    recipe.write_text("\n".join(lines) + "\n")
+    told = CliRunner().invoke(app, ["read", str(recipe), "--samples", "20", "--json"])
+    assert told.exit_code == 0, told.output
+    found = check("bench-read", told.stdout)
+    assert (found["length"], found["staged_share"]) == (LENGTH, 1.0)
+    assert found["source"]["p50_s"] > found["staged"]["p50_s"], "a request against a page of a file"
+
+
+def test_bench_read_says_in_a_line_what_it_cannot_read(stored, tmp_path):
+    recipe = tmp_path / "wrong.toml"
+    recipe.write_text("[run]\nnme = 1\n")
+    for place, said in ((recipe, "nme"), (tmp_path / "none", "no prepared data")):
+        told = CliRunner().invoke(app, ["read", str(place)])
+        assert told.exit_code == 1
+        assert said in told.output
+        assert "Traceback" not in told.output

@@ -12,11 +12,13 @@ from contract.states import ControlPhase, JobState, RunState, VerdictKind
 from supervisor.core import actions as do
 from supervisor.core.blame import suspects
 from supervisor.core.budget import backoff, jittered
+from supervisor.core.case import Case
 from supervisor.core.causes import End, explain
 from supervisor.core.decide import decide
 from supervisor.core.judge import judge
 from supervisor.core.observation import JobLook, Observation
 from supervisor.core.reasons import chinese
+from supervisor.core.urgent import waits_for_queue
 from tests.supervisor.core.make import (
     BEGUN,
     NOW,
@@ -716,9 +718,7 @@ def test_a_silent_queue_is_told_once_whatever_fails_meanwhile_and_its_answer_is_
     later = history(ev.QueueSilent(reason="timed out", silent_s=30.0), told, recovered)
     again = [item.alert.key for item in act(later, look) if isinstance(item, do.Tell)]
     assert told.key not in again
-    answered = history(
-        ev.QueueSilent(reason="timed out", silent_s=30.0), told, recovered, ev.QueueAnswered()
-    )
+    answered = history(ev.QueueSilent(reason="timed out", silent_s=30.0), told, recovered, ev.QueueAnswered())
     back = [item.alert for item in act(answered, seen()) if isinstance(item, do.Tell)]
     assert "The queue answers again." in {item.text["en"].splitlines()[-1] for item in back}
     quiet = history(
@@ -728,3 +728,18 @@ def test_a_silent_queue_is_told_once_whatever_fails_meanwhile_and_its_answer_is_
     gone = seen(job=JobLook(state=JobState.GONE, reason="not in the queue"))
     said = {item.alert.key.split(":")[0] for item in act(answered, gone) if isinstance(item, do.Tell)}
     assert "queue-back" not in said, "no word is no answer"
+
+
+def test_the_queue_is_asked_soon_when_a_run_waits_for_its_word() -> None:
+    def waits(past: History, look: Observation, now: float = NOW) -> bool:
+        verdict = judge(look, past, CONFIG, now)
+        return waits_for_queue(Case(history=past, observation=look, verdict=verdict, config=CONFIG, now=now))
+
+    assert not waits(history(), seen())
+    assert waits(history(failure()), seen(), now=9_010.0), "a failure, answered by no restart yet"
+    assert not waits(history(failure()), seen(), now=9_100.0), "what it has not said for so long"
+    mute = seen(*(replace(node(number), silent_s=20.0) for number in range(2)))
+    assert waits(history(), mute), "all agents have fallen silent together"
+    assert not waits(history(), seen(node(0), replace(node(1), silent_s=20.0))), "the beats tell enough"
+    over = history(failure(), ev.AttemptEnded(attempt=1, job_state="ended-failed", reason="x"))
+    assert not waits(over, seen(), now=9_010.0)
