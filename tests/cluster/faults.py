@@ -76,8 +76,8 @@ def node_lost(field: Field, run: RunDir, node: str = "") -> Outcome:
 
 
 def node_back_soon(field: Field, run: RunDir) -> Outcome:
-    """A node that reboots: it is back, without its part of the job, before Slurm has missed it."""
-    at, node = newest(run), members(run)[1]
+    """The node with the job's own script reboots: it is back, without its part of the job, before Slurm has missed it."""
+    at, node = newest(run), script_node(field, run)
     field.cluster.kill_node(node)
     field.cluster.start_node(node)
     verdict, back = field.recovered(run, at, 90)
@@ -172,6 +172,11 @@ def step_cancelled(field: Field, run: RunDir) -> Outcome:
     verdict, back = field.recovered(run, at)
     assert (verdict.cause, back.attempt) == (Cause.CANCELLED, verdict.attempt + 1)
     return verdict, back
+
+
+def script_node(field: Field, run: RunDir) -> str:
+    """Where the sbatch script and srun run."""
+    return field.cluster.run("scontrol", "show", "job", job_id(run)).split("BatchHost=")[1].split()[0]
 
 
 class SupervisorKiller:

@@ -8,7 +8,7 @@ from contract import events as ev
 from contract.layout import RunDir
 from contract.states import JobState
 from tests.cluster import faults
-from tests.cluster.conftest import Field, bodies, history, job_id, losses, members, newest
+from tests.cluster.conftest import Field, bodies, history, losses, members, newest
 from tests.standin import expected_losses
 
 pytestmark = pytest.mark.timeout(900)  # four minutes on an idle machine
@@ -108,14 +108,15 @@ def test_a_node_that_is_back_before_slurm_has_missed_it(field: Field) -> None:
     completes(field, run, [faults.node_back_soon(field, run)])
 
 
-@pytest.mark.parametrize("spares", [1, pytest.param(0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("spares", [1, 0])
 def test_the_node_with_the_script_of_the_job_is_a_node_like_the_others(field: Field, spares: int) -> None:
     """srun dies with it. The other agents live on, and Slurm leaves them alone."""
     config = field.config("--step-time", "0.05", run={"steps": STEPS}, job={"spare_nodes": spares})
     run = field.submit(config)
     field.supervise()
     field.until_step(run, 12)
-    host = field.cluster.run("scontrol", "show", "job", job_id(run, 1)).split("BatchHost=")[1].split()[0]
+    host = faults.script_node(field, run)
     story = [faults.node_lost(field, run, host)]
     assert story[0][1].attempt == (1 if spares else 2)
     field.cluster.start_node(host)
