@@ -3,9 +3,14 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.processes import Processes
 from tests.storage import Proxy, program, server
+
+# How long an example takes is the machine's business: a busy one is no failure.
+settings.register_profile("ciuic", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ciuic")
 
 QUICK = (
     "tests/contract",
