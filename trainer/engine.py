@@ -73,6 +73,8 @@ def deepspeed_config(config: RunConfig, *, ranks: int) -> dict[str, Any]:
         }
     if config.deepspeed.offload_optimizer:
         ours["zero_optimization"]["offload_optimizer"] = {"device": "cpu"}
+    if config.deepspeed.offload_param:
+        ours["zero_optimization"]["offload_param"] = {"device": "cpu"}
     merged = _overlay(ours, theirs)
     for key, where in OWNED.items():
         if merged[key] != ours[key]:

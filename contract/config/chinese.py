@@ -251,6 +251,9 @@ _DEEPSPEED: Mapping[str, str] = MappingProxyType(
             '请去掉这个表，改设 [optimizer] name = "muon"，学习率用 AdamW 的'
         ),
         "{size} does not divide {n} ranks": "{n} 个 rank 不能被 {size} 整除",
+        "ZeRO {stage} does not divide the weights; use zero_stage = 3": (
+            "ZeRO {stage} 不切分权重；请用 zero_stage = 3"
+        ),
         "{size} does not divide {n} experts": "{n} 个专家不能被 {size} 整除",
         "needs zero_stage = 2 or 3: with less, ranks would clip by different norms": (
             "需要 zero_stage = 2 或 3：更低时各 rank 会按不同的范数裁剪梯度"

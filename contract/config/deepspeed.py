@@ -25,7 +25,13 @@ class DeepSpeed(Section):
     them. It helps when a layer's experts together do not fit beside each other, or ZeRO 3 spends its time gathering
     them; for small models the travel costs more than it saves. Divides ranks and experts; ZeRO 2 or 3."""
     offload_optimizer: bool = False
-    """Keep optimizer states and the update in the host's memory: slower, frees device memory."""
+    """Keep optimizer states in the host's memory and update there: frees 12 bytes of device memory for each parameter
+    that a rank keeps, and costs the way of gradients and weights and an update by the CPU in each step. Helps when the
+    states do not fit and the batch is large (the step is rare then); first try a higher zero_stage or more ranks. On a
+    CPU it changes nothing."""
+    offload_param: bool = False
+    """Keep the weights in the host's memory as well (ZeRO 3): each is fetched for each pass. Only where nothing else
+    makes a model fit; the slowest of all choices."""
     timeout_s: int = Field(default=600, ge=10)
     """Seconds that a collective of the training may take before torch gives up (DeepSpeed: 600)."""
     config: str = ""
@@ -51,6 +57,8 @@ class DeepSpeed(Section):
 
     def contradictions(self) -> list[str]:
         """Problems between keys of this section, the JSON file included."""
+        if self.offload_param and self.zero_stage < 3:
+            return [f"offload_param: ZeRO {self.zero_stage} does not divide the weights; use zero_stage = 3"]
         if self.config and self.inline:
             return ["inline: set either config or inline, not both"]
         try:

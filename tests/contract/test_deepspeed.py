@@ -157,6 +157,13 @@ def test_what_expert_parallelism_does_not_go_with(tmp_path, text, told) -> None:
         load(recipe)
 
 
+def test_weights_on_the_host_need_zero_3(tmp_path) -> None:
+    recipe = tmp_path / "run.toml"
+    recipe.write_text("[run]\nsteps = 1\n[deepspeed]\noffload_param = true\n")
+    with pytest.raises(ConfigError, match=r"deepspeed\.offload_param: ZeRO 2 .* use zero_stage = 3"):
+        load(recipe)
+
+
 def test_optimizer_auto_and_switched_off_formats(tmp_path: Path) -> None:
     adamw = {
         "type": "AdamW",
