@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import hypothesis
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -22,6 +23,11 @@ QUICK = (
     "tests/trainer/batch",
     "tests/test_chinese.py",
 )
+
+
+# By default an example has 200 ms, which a busy machine may take for any of them.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
