@@ -125,6 +125,7 @@ def build_model(config: Any, *, seed: int, divided: Mapping[str, Any] | None = N
             model._initialize_weights(module)  # noqa: SLF001 - as transformers itself, module by module
             if division is not None:
                 division.close(module)
+    model.tie_weights()  # a head that is the embedding's was filled for itself
     torch.manual_seed(seed)
     found: torch.nn.Module = model.train()
     return found

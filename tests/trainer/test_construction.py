@@ -3,8 +3,9 @@
 import json
 
 import pytest
+import torch
 
-pytestmark = pytest.mark.train
+from trainer.model import build_model, config_class
 
 MEBI = 1 << 20
 # Some 40 million parameters, 160 MB: what is allocated beside them does not hide a half of these.
@@ -41,6 +42,36 @@ def construction(bench, name, stage, dtype):
     return [json.loads((run.run.path / f"told-{rank}.json").read_text()) for rank in range(2)]
 
 
+def test_a_head_that_is_the_embeddings_stays_so_and_nothing_is_left_without_memory():
+    small = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 16, "moe_intermediate_size": 8}
+    heads = {
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "num_hidden_layers": 2,
+        "n_routed_experts": 4,
+    }
+    for tied in (False, True):
+        config = config_class("deepseek_v3")(
+            **small,
+            **heads,
+            first_k_dense_replace=1,
+            n_group=1,
+            topk_group=1,
+            num_experts_per_tok=2,
+            num_mtp_layers=0,
+            tie_word_embeddings=tied,
+        )
+        model, again = (build_model(config, seed=seed) for seed in (1, 1))
+        assert (model.lm_head.weight is model.model.embed_tokens.weight) == tied
+        assert not any(value.is_meta for value in model.state_dict().values())
+        named = dict(again.named_parameters())
+        assert all(torch.equal(value, named[name]) for name, value in model.named_parameters())
+        other = dict(build_model(config, seed=2).named_parameters())
+        name = "model.layers.1.mlp.experts.down_proj"
+        assert not torch.equal(named[name], other[name])
+
+
+@pytest.mark.train
 def test_zero_3_begins_with_the_same_weights_and_no_rank_holds_them_all(bench):
     whole = construction(bench, "whole", 2, "fp32")
     divided = construction(bench, "divided", 3, "fp32")
