@@ -24,12 +24,11 @@ sys.path.insert(
     0, str(Path(__file__).resolve().parents[1])
 )  # the throttle is the tests', which nobody installs
 
+from benchmarks.document import put
 from contract import config as configuration
 from tests.trainer.batch.throttle import slowed
 
 HERE = Path(__file__).resolve().parents[1]
-DOCUMENT = HERE / "docs" / "benchmarks.md"
-MARKS = ("<!-- balance: made by benchmarks/balance.py -->", "<!-- /balance -->")
 STEPS, LAST = 60, 20  # the last ones are measured: by then the plan has settled
 CORE_SHARE = 0.6  # of each rank; three of them fit two cores
 PER_RANK = 24  # samples of one rank in a step, in three micro-steps
@@ -189,9 +188,7 @@ def main() -> None:
     print(text)
     if given.no_write:
         return
-    before, _, rest = DOCUMENT.read_text().partition(MARKS[0])
-    _, _, after = rest.partition(MARKS[1])
-    DOCUMENT.write_text(f"{before}{MARKS[0]}\n{text}\n{MARKS[1]}{after}")
+    put("balance", text)
 
 
 if __name__ == "__main__":

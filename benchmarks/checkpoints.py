@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.document import put
+
 HERE = Path(__file__).resolve().parent.parent
-DOCUMENT = HERE / "docs" / "benchmarks.md"
-MARKS = ("<!-- checkpoints: made by benchmarks/checkpoints.py -->", "<!-- /checkpoints -->")
 NAMES = {
     "plain": "`engine.save_checkpoint` (not synced)",
     "decoupled": "DeepSpeed, decoupled writer (not synced)",
@@ -332,13 +332,6 @@ def table(lines: list[str], hiddens: list[int], saves: int) -> str:
     return "\n".join([*head, *lines])
 
 
-def write(text: str) -> None:
-    """Put the table into the document, between its marks."""
-    before, _, rest = DOCUMENT.read_text().partition(MARKS[0])
-    _, _, after = rest.partition(MARKS[1])
-    DOCUMENT.write_text(f"{before}{MARKS[0]}\n{text}\n{MARKS[1]}{after}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -362,7 +355,7 @@ def main() -> None:
     hiddens = given.hidden or [256, 512, 1024]
     made = table(rows(hiddens, given.saves, given.scratch), hiddens, given.saves)
     if not given.no_write:
-        write(made)
+        put("checkpoints", made)
 
 
 if __name__ == "__main__":

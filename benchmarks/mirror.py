@@ -26,14 +26,13 @@ sys.path.insert(
     0, str(Path(__file__).resolve().parents[1])
 )  # the server is the tests', which nobody installs
 
+from benchmarks.document import put
 from contract.config import RunConfig, dump
 from contract.layout import RunDir
 from contract.manifest import Manifest, Shard, digest_file, examine, publish
 from tests.storage import CREDENTIALS, server
 
 HERE = Path(__file__).resolve().parents[1]
-DOCUMENT = HERE / "docs" / "benchmarks.md"
-MARKS = ("<!-- mirror: made by benchmarks/mirror.py -->", "<!-- /mirror -->")
 SHARDS = 4
 LOWEST = ("nice", "-n", "19", "ionice", "-c", "3")
 RESTORE = """
@@ -170,14 +169,6 @@ def table(cases: Sequence[Case], megabytes: int, tries: int, version: str) -> st
     return "\n".join(lines)
 
 
-def write(text: str) -> None:
-    document = DOCUMENT.read_text()
-    before, found, rest = document.partition(MARKS[0])
-    if not found:
-        raise SystemExit(f"{DOCUMENT} has no place for the table ({MARKS[0]})")
-    DOCUMENT.write_text(f"{before}{MARKS[0]}\n{text}\n{MARKS[1]}{rest.partition(MARKS[1])[2]}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -198,7 +189,7 @@ def main() -> None:
     text = table(cases, options.mb, options.tries, version)
     print(text)
     if not options.no_write:
-        write(text)
+        put("mirror", text)
 
 
 if __name__ == "__main__":

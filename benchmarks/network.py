@@ -20,11 +20,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.document import put
 from tests.slurm.conftest import config_of
 from tests.slurm.node.spaces import agents, ip
 
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
-MARKS = ("<!-- network: made by benchmarks/network.py -->", "<!-- /network -->")
 SIZES = (1 << 20, 16 << 20)
 MEASURE = [sys.executable, "-P", "-m", "trainer.measure.collectives", "gloo", "1.0", "all-reduce"]
 # (rate of the link over which the default route leads, of the other one), Mb/s
@@ -113,9 +112,7 @@ def main() -> None:
     text = "\n".join([*head, *(compared(*case, given.tries) for case in CASES)])
     if given.no_write:
         return
-    before, _, rest = DOCUMENT.read_text().partition(MARKS[0])
-    _, _, after = rest.partition(MARKS[1])
-    DOCUMENT.write_text(f"{before}{MARKS[0]}\n{text}\n{MARKS[1]}{after}")
+    put("network", text)
 
 
 if __name__ == "__main__":

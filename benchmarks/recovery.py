@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from benchmarks.document import put
 from contract.beat import read_beat
 from contract.config import dump, load
 from contract.events import Judged
@@ -34,8 +35,6 @@ from contract.manifest import directories, examine
 
 HERE = Path(__file__).resolve().parent.parent
 RECIPE = HERE / "configs" / "tiny-local.toml"
-DOCUMENT = HERE / "docs" / "benchmarks.md"
-MARKS = ("<!-- recovery: made by benchmarks/recovery.py -->", "<!-- /recovery -->")
 GIVE_UP_S = 60.0
 TIMEOUTS = (
     "Without a supervisor a hang ends when a collective times out: by default after 1,800 s in torch with Gloo, "
@@ -335,18 +334,6 @@ def table(cases: list[Case], command: str) -> str:
     return "\n".join(lines)
 
 
-def write(text: str) -> None:
-    page = (
-        DOCUMENT.read_text()
-        if DOCUMENT.exists()
-        else f"# Benchmarks\n\n## Recovery\n\n{MARKS[0]}\n{MARKS[1]}\n"
-    )
-    head, _, rest = page.partition(MARKS[0])
-    tail = rest.partition(MARKS[1])[2]
-    DOCUMENT.parent.mkdir(exist_ok=True)
-    DOCUMENT.write_text(f"{head}{MARKS[0]}\n{text}\n{MARKS[1]}{tail}")
-
-
 def main() -> int:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(
@@ -375,7 +362,7 @@ def main() -> int:
     text = table(found, f"python -P benchmarks/recovery.py --tries {options.tries}{beside}")
     print(text)
     if not options.no_write:
-        write(text)
+        put("recovery", text)
         shutil.rmtree(scratch, ignore_errors=True)
     return 0
 

@@ -20,13 +20,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.document import put
 from contract.config import dump, load
 from contract.layout import RunDir
 from contract.manifest import directories
 
 HERE = Path(__file__).resolve().parent.parent
-DOCUMENT = HERE / "docs" / "benchmarks.md"
-MARKS = ("<!-- reshape: made by benchmarks/reshape.py -->", "<!-- /reshape -->")
 SETTINGS = (
     "run.steps=1",
     "data.evaluate_interval_steps=0",
@@ -135,9 +134,7 @@ def main() -> None:
     made = table(rows, given.tries)
     print(made)
     if not given.no_write:
-        text = DOCUMENT.read_text()
-        before, rest = text.split(MARKS[0])
-        DOCUMENT.write_text(f"{before}{MARKS[0]}\n{made}\n{MARKS[1]}{rest.split(MARKS[1])[1]}")
+        put("reshape", made)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ sys.path.insert(
 
 import pytest
 
+from benchmarks.document import put
 from contract import events as ev
 from contract.layout import RunDir
 from supervisor.demo.robot import Robot
@@ -29,8 +30,6 @@ from tests.cluster.conftest import KEY, Field, events, newest
 from tests.cluster.slurm_cluster import PACKAGES, Cluster, missing_programs
 
 HERE = Path(__file__).resolve().parents[1]
-DOCUMENT = HERE / "docs" / "benchmarks.md"
-MARKS = ("<!-- slurm: made by benchmarks/slurm_faults.py -->", "<!-- /slurm -->")
 # What the tests shorten, at the product's own values.
 DEFAULTS = {
     "monitor": {"beat_s": 1.0, "hang_floor_s": 8.0, "node_silent_s": 12.0},
@@ -136,16 +135,6 @@ def table(cases: list[Case], tries: int) -> str:
     return "\n".join(lines)
 
 
-def write(text: str) -> None:
-    page = DOCUMENT.read_text() if DOCUMENT.exists() else "# Benchmarks\n"
-    if MARKS[0] not in page:
-        page += f"\n## Faults on Slurm\n\n{MARKS[0]}\n{MARKS[1]}\n"
-    head, _, rest = page.partition(MARKS[0])
-    tail = rest.partition(MARKS[1])[2]
-    DOCUMENT.parent.mkdir(exist_ok=True)
-    DOCUMENT.write_text(f"{head}{MARKS[0]}\n{text}\n{MARKS[1]}{tail}")
-
-
 def main() -> int:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(
@@ -172,7 +161,7 @@ def main() -> int:
     text = table(cases, options.tries)
     print(text)
     if not options.no_write:
-        write(text)
+        put("slurm", text, script="slurm_faults")
     return 0
 
 

@@ -24,6 +24,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.document import put
+from contract import event_lines
 from contract import events as ev
 from contract.beat import Beat, WorkerBeat, encode
 from contract.config import RunConfig, dump
@@ -38,8 +40,6 @@ from supervisor.diagnose.catalogue import load
 from supervisor.diagnose.read import blocks
 from supervisor.diagnose.scan import gate_of, scan
 
-DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
-MARKS = ("<!-- supervisor: made by benchmarks/supervisor.py -->", "<!-- /supervisor -->")
 RANKS = 8
 # name → runs, nodes of each, events that the journal has already
 ROWS = {
@@ -104,7 +104,7 @@ class Field:
         ]
         with run.journal.open("wb") as file:
             for seq, body in enumerate(bodies, start=1):
-                file.write(ev.encode(ev.Event(seq=seq, time=time.time(), epoch=0, body=body)))
+                file.write(event_lines.encode(ev.Event(seq=seq, time=time.time(), epoch=0, body=body)))
         write_control(run, Control(attempt=1, generation=2, phase=ControlPhase.GO, **go))
         attempt.resume(2).write_text('{"version": 1, "step": 0}')
         for node in self.names:
@@ -315,9 +315,7 @@ def main() -> None:
     text = table(found, speed, options.ticks)
     print(text)
     if not options.no_write and not options.only:
-        before, _, rest = DOCUMENT.read_text(encoding="utf-8").partition(MARKS[0])
-        after = rest.partition(MARKS[1])[2]
-        DOCUMENT.write_text(f"{before}{MARKS[0]}\n{text}\n{MARKS[1]}{after}", encoding="utf-8")
+        put("supervisor", text)
 
 
 if __name__ == "__main__":

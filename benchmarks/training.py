@@ -23,8 +23,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.document import put
+
 ROOT = Path(__file__).resolve().parents[1]
-DOCS = ROOT / "docs" / "benchmarks.md"
 ARMS = ("bare", "ciuic", "trainer")
 NAMES = {"bare": "bare DeepSpeed loop", "ciuic": "ciuic", "trainer": "Hugging Face Trainer"}
 MICRO_STEPS, SAMPLES, LENGTH = 4, 2, 64
@@ -361,9 +362,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     print(text)
     if not given.dry:
-        begin, end = "<!-- training: made by benchmarks/training.py -->", "<!-- /training -->"
-        before, _, rest = DOCS.read_text().partition(begin)
-        DOCS.write_text(f"{before}{begin}\n{text}\n{end}{rest.partition(end)[2]}")
+        put("training", text)
     return 0
 
 

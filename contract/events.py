@@ -1,16 +1,8 @@
-"""The journal's events. The run's state is the fold of them (contract/history.py).
+"""The journal's events. The run's state is the fold of them (contract/fold.py); event_lines.py writes them down."""
 
-A line is `{"v":1,"seq":…,"time":…,"epoch":…,"kind":"…", …the fields of the kind}`. Readers skip kinds that
-they do not know, and ignore an event of an older epoch that stands after a newer one's: a supervisor that was
-stopped, overtaken and woke up (design rule 4).
-"""
-
-import json
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
-
-VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -385,55 +377,6 @@ class AlertsSilenced(Body):
     until: float
 
 
-KINDS: Mapping[str, type[Body]] = {
-    "run-created": RunCreated,
-    "supervisor-started": SupervisorStarted,
-    "queue-silent": QueueSilent,
-    "queue-answered": QueueAnswered,
-    "attempt-intended": AttemptIntended,
-    "attempt-submitted": AttemptSubmitted,
-    "submit-failed": SubmitFailed,
-    "cancel-intended": CancelIntended,
-    "attempt-ended": AttemptEnded,
-    "generation-intended": GenerationIntended,
-    "generation-went": GenerationWent,
-    "generation-resumed": GenerationResumed,
-    "judged": Judged,
-    "evidence-kept": EvidenceKept,
-    "noticed": Noticed,
-    "notice-over": NoticeOver,
-    "recovered": Recovered,
-    "checkpoint-seen": CheckpointSeen,
-    "save-failed": SaveFailed,
-    "node-left-out": NodeLeftOut,
-    "batch-changed": BatchChanged,
-    "state-changed": StateChanged,
-    "bounds-set": BoundsSet,
-    "settings-changed": SettingsChanged,
-    "request-taken": RequestTaken,
-    "request-done": RequestDone,
-    "hot-set": HotSet,
-    "profile-asked": ProfileAsked,
-    "profile-kept": ProfileKept,
-    "alert-queued": AlertQueued,
-    "alert-tried": AlertTried,
-    "alert-delivered": AlertDelivered,
-    "alert-failed": AlertFailed,
-    "alerts-acknowledged": AlertsAcknowledged,
-    "alerts-silenced": AlertsSilenced,
-}
-_WORDS = {kind: word for word, kind in KINDS.items()}
-
-
-def _names(kind: Any) -> tuple[frozenset[str], frozenset[str]]:
-    """Of all its fields, and of those without a default."""
-    bare = (item for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING)
-    return frozenset(item.name for item in fields(kind)), frozenset(item.name for item in bare)
-
-
-_FIELDS = {kind: _names(kind) for kind in KINDS.values()}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Event:
     """A body with its place in the journal. `time`: UTC seconds by the writer's clock, for people and back-off."""
@@ -442,41 +385,3 @@ class Event:
     time: float
     epoch: int
     body: Body
-
-
-def encode(event: Event) -> bytes:
-    """One line of the journal."""
-    value = {
-        "v": VERSION,
-        "seq": event.seq,
-        "time": round(event.time, 3),
-        "epoch": event.epoch,
-        "kind": _WORDS[type(event.body)],
-        **asdict(event.body),
-    }
-    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode(errors="replace") + b"\n"
-
-
-def decode(line: bytes) -> Event | None:
-    """The event in this line; None for a kind that this version does not know.
-
-    Raises:
-        ValueError: the line is not an event.
-    """
-    value = json.loads(line)
-    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
-        raise ValueError("not a journal event")  # noqa: TRY004
-    kind = KINDS.get(value["kind"])
-    if kind is None:
-        return None
-    known, needed = _FIELDS[kind]
-    found = {name: _tuples(item) for name, item in value.items() if name in known}
-    if missing := needed - found.keys():
-        raise ValueError(f"{value['kind']}: {', '.join(sorted(missing))} missing")
-    body = kind(**found)
-    return Event(seq=int(value["seq"]), time=float(value["time"]), epoch=int(value["epoch"]), body=body)
-
-
-def _tuples(value: Any) -> Any:
-    """JSON has lists; our bodies hold tuples. Mappings stay as they are."""
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

@@ -4,7 +4,8 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from contract.events import Body, Event, decode, encode
+from contract.event_lines import decode, encode
+from contract.events import Body, Event
 
 
 class JournalReplacedError(OSError):

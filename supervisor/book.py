@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from contract.events import Body, RequestDone
-from contract.history import History, apply, fold
+from contract.fold import apply, fold
+from contract.history import History
 from contract.journal import Journal
 from contract.layout import RunDir
 

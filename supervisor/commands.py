@@ -4,16 +4,19 @@ import typer
 
 from supervisor import (
     commands_alert,
+    commands_checkpoints,
     commands_demo,
     commands_diagnose,
     commands_doctor,
+    commands_explain,
     commands_export,
+    commands_logs,
     commands_operate,
     commands_profile,
     commands_replay,
     commands_report,
-    commands_show,
     commands_simulate,
+    commands_status,
     commands_supervise,
 )
 
@@ -22,14 +25,14 @@ def mount(app: typer.Typer) -> None:
     """Add every command to the command line."""
     app.command("demo")(commands_demo.demo)
     app.command("supervise")(commands_supervise.supervise)
-    app.command("status")(commands_show.status)
+    app.command("status")(commands_status.status)
     app.command("diagnose")(commands_diagnose.diagnose)
     app.command("doctor")(commands_doctor.doctor)
-    app.command("explain")(commands_show.explain)
+    app.command("explain")(commands_explain.explain)
     app.command("report")(commands_report.report)
-    app.command("logs")(commands_show.logs)
+    app.command("logs")(commands_logs.logs)
     app.command("alert-test")(commands_alert.alert_test)
-    app.command("checkpoints")(commands_show.checkpoints)
+    app.command("checkpoints")(commands_checkpoints.checkpoints)
     app.command("export")(commands_export.export)
     app.command("pause")(commands_operate.pause)
     app.command("resume")(commands_operate.resume)

@@ -161,7 +161,7 @@ def _ask(
 
 def _not_completed(run: "RunDir") -> None:
     """Raises ValueError for a run in which nothing changes any more."""
-    from contract.history import fold
+    from contract.fold import fold
     from contract.journal import JournalReader
     from contract.states import RunState
 

@@ -11,7 +11,8 @@ from typing import Any
 from contract.config import ConfigError, read_resolved
 from contract.events import Event, EvidenceKept, ProfileKept, RequestDone
 from contract.files import FileLock, lock_is_held
-from contract.history import History, fold
+from contract.fold import fold
+from contract.history import History
 from contract.journal import JournalReader
 from contract.layout import Root, RunDir
 from contract.requests import Request, RequestKind, new_id, read_requests, write_request

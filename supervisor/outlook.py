@@ -5,7 +5,8 @@ from dataclasses import replace
 from contract.config import RunConfig
 from contract.config.run import Metadata
 from contract.events import Event
-from contract.history import History, fold
+from contract.fold import fold
+from contract.history import History
 from contract.states import RunState, VerdictKind
 from supervisor.care import judged
 from supervisor.core.actions import Action, SetState

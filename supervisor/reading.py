@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 
 from contract.config import RunConfig, read_resolved
 from contract.events import AlertDelivered, AlertFailed, Event
-from contract.history import History, fold
+from contract.fold import fold
+from contract.history import History
 from contract.journal import JournalReader
 from contract.layout import RunDir
 from contract.states import JobState, RunState, VerdictKind

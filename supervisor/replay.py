@@ -6,7 +6,8 @@ from typing import Any
 
 from contract.config import RunConfig
 from contract.events import Event, Judged
-from contract.history import History, apply
+from contract.fold import apply
+from contract.history import History
 from supervisor.core.judge import judge
 from supervisor.core.unpack import observation_from
 from supervisor.core.verdict import Verdict

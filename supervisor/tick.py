@@ -12,7 +12,8 @@ from pathlib import Path
 from contract import events as ev
 from contract.config import RunConfig, read_resolved
 from contract.files import FileLock
-from contract.history import History, fold
+from contract.fold import fold
+from contract.history import History
 from contract.journal import JournalReader
 from contract.layout import RunDir
 from contract.requests import remove_request

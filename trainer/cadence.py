@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from contract.config.checkpoint import Checkpoint
-from contract.history import fold
+from contract.fold import fold
 from contract.interval import Failures, best_interval, failures_of
 from contract.journal import JournalReader
 from contract.layout import RunDir

@@ -200,7 +200,7 @@ def _recoveries(run: RunDir) -> list[Recovered]:
 
 
 def _undelivered(run: RunDir) -> bool:
-    from contract.history import fold  # noqa: PLC0415 - only at the end
+    from contract.fold import fold  # noqa: PLC0415 - only at the end
 
     return bool(fold(JournalReader(run.journal).new()).outbox)
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from contract import events as ev
 from contract.config import RunConfig
-from contract.history import AttemptHistory, GenerationHistory, History, apply
+from contract.fold import apply
+from contract.history import AttemptHistory, GenerationHistory, History
 from contract.states import RunState
 from supervisor.core import recovery
 from supervisor.core.actions import Action, Cancel, CloseAttempt, Prepare, SetState, Submit, Tell

@@ -19,7 +19,8 @@ from contract.beat import Beat, read_beat
 from contract.config import RunConfig, parse
 from contract.control import read_control
 from contract.events import Body, Event
-from contract.history import History, fold
+from contract.fold import fold
+from contract.history import History
 from contract.journal import JournalReader
 from contract.layout import Root, RunDir
 from contract.metrics import merged

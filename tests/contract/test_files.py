@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from contract import files
-from contract.events import AttemptSubmitted, Event, StateChanged, decode, encode
+from contract.event_lines import decode, encode
+from contract.events import AttemptSubmitted, Event, StateChanged
 from contract.journal import Journal, JournalReader, JournalReplacedError
 
 

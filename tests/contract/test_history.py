@@ -3,7 +3,9 @@
 from dataclasses import fields
 
 from contract import events as ev
-from contract.history import History, fold
+from contract.event_lines import KINDS, decode, encode
+from contract.fold import fold
+from contract.history import History
 from contract.states import RunState
 
 
@@ -116,10 +118,10 @@ def test_every_kind_survives_the_round_trip_and_folds() -> None:
     samples = {
         int: 1, str: "x", bool: True, float: 1.5,
     }  # fmt: skip
-    for kind in ev.KINDS.values():
+    for kind in KINDS.values():
         values = {}
         for item in fields(kind):
             values[item.name] = samples.get(item.type, () if "tuple" in str(item.type) else {})
         event = ev.Event(seq=1, time=1.0, epoch=1, body=kind(**values))
-        assert ev.decode(ev.encode(event)) == event
+        assert decode(encode(event)) == event
         fold([event], History())

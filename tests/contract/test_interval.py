@@ -5,7 +5,7 @@ import math
 import pytest
 
 from contract import events as ev
-from contract.history import fold
+from contract.fold import fold
 from contract.interval import Failures, best_interval, failures_of
 
 

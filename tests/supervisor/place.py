@@ -11,7 +11,8 @@ from contract import events as ev
 from contract.beat import read_beat
 from contract.config import RunConfig, load
 from contract.events import Body, Event
-from contract.history import History, fold
+from contract.fold import fold
+from contract.history import History
 from contract.journal import JournalReader
 from contract.layout import Root, RunDir
 from slurm import processes

@@ -7,7 +7,7 @@ import pytest
 
 from contract import events as ev
 from contract.config.alerts import DingTalk, Feishu, Webhook, WeCom
-from contract.events import decode
+from contract.event_lines import decode
 from supervisor.adapters.leadership import take
 from supervisor.book import Book
 from supervisor.core.outbox import addressed

@@ -8,6 +8,7 @@ import pytest
 
 from contract import events as ev
 from contract.control import Control, write_control
+from contract.event_lines import encode
 from contract.states import ControlPhase
 from supervisor.adapters.leadership import take
 from supervisor.daemon import make_world
@@ -27,7 +28,7 @@ def written(run, *bodies: ev.Body) -> None:
     """Without the fsync of each event that a supervisor owes: a hundred thousand would take minutes."""
     seq = len(run.journal.read_bytes().splitlines())
     lines = (
-        ev.encode(ev.Event(seq=seq + number, time=1.0, epoch=0, body=body))
+        encode(ev.Event(seq=seq + number, time=1.0, epoch=0, body=body))
         for number, body in enumerate(bodies, 1)
     )
     with run.journal.open("ab") as file:

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from contract import events as ev
-from contract.history import apply, fold
+from contract.fold import apply, fold
 from contract.journal import JournalReader
 from supervisor.adapters.metrics import RunSeen, _Runs
 from supervisor.demo.robot import Robot

@@ -11,7 +11,7 @@ from ciuic import application
 from contract import events as ev
 from contract.beat import Beat, BeatFile, WorkerBeat
 from contract.control import Control, Go, create_go, read_control, write_control
-from contract.history import fold
+from contract.fold import fold
 from contract.journal import Journal, JournalReader
 from contract.states import AgentPhase, ControlPhase, JobState, Phase, RunState
 from slurm.queue import JobSeen

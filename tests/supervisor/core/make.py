@@ -6,7 +6,8 @@ from contract import events as ev
 from contract.beat import Beat, WorkerBeat
 from contract.control import Control
 from contract.exits import WorkerExit
-from contract.history import History, fold
+from contract.fold import fold
+from contract.history import History
 from contract.states import AgentPhase, ControlPhase, JobState, Phase
 from supervisor.core.observation import JobLook, NodeSeen, Observation
 

@@ -6,7 +6,8 @@ import pytest
 
 from contract import events as ev
 from contract.control import Order
-from contract.history import History, fold
+from contract.fold import fold
+from contract.history import History
 from contract.requests import Request, RequestKind
 from contract.states import ControlPhase, JobState, RunState, VerdictKind
 from supervisor.core import actions as do

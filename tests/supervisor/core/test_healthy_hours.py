@@ -15,7 +15,8 @@ from contract import events as ev
 from contract.beat import Beat, WorkerBeat
 from contract.config import RunConfig
 from contract.control import Control
-from contract.history import History, apply
+from contract.fold import apply
+from contract.history import History
 from contract.states import AgentPhase, ControlPhase, JobState, Phase, VerdictKind
 from supervisor.core import actions as do
 from supervisor.core import notices

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from contract import events as ev
-from contract.history import History, fold
+from contract.fold import fold
+from contract.history import History
 from contract.requests import Request, RequestKind
 from contract.states import RunState
 from supervisor.core.actions import Answer, Tell

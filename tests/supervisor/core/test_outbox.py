@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from contract import events as ev
 from contract.config.alerts import DingTalk, Feishu, WeCom
-from contract.history import History, fold
+from contract.fold import fold
+from contract.history import History
 from contract.states import RunState
 from supervisor.core.actions import Wait
 from supervisor.core.outbox import Deliver, Waiting, addressed, next_delivery, waiting

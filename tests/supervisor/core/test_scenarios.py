@@ -16,7 +16,9 @@ import pytest
 
 from contract import events as ev
 from contract.control import Control, Order
-from contract.history import History, apply
+from contract.event_lines import KINDS
+from contract.fold import apply
+from contract.history import History
 from contract.states import ControlPhase, JobState
 from supervisor.core import actions as do
 from supervisor.core import notices
@@ -75,7 +77,7 @@ class Scenario:
         self.history = History()
         self.seq, self.epoch = 0, 1
         for item in value["history"]:
-            kind = ev.KINDS[item["kind"]]
+            kind = KINDS[item["kind"]]
             fields = {key: tupled(part) for key, part in item.items() if key not in {"at", "kind", "epoch"}}
             self.epoch = item.get("epoch", 1)
             self.add(kind(**fields), item["at"])

@@ -7,7 +7,7 @@ import pytest
 
 from contract import events as ev
 from contract.config.supervision import Supervisor
-from contract.history import fold
+from contract.fold import fold
 from contract.states import Cause
 from supervisor.core import storm
 from supervisor.core.actions import Prepare, Wait

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from contract import events as ev
-from contract.history import History, fold
+from contract.event_lines import KINDS
+from contract.fold import fold
+from contract.history import History
 from contract.states import Cause, JobState, Phase, RunState, VerdictKind
 from supervisor.core import alerts, troubles
 from supervisor.core.actions import Tell
@@ -465,7 +467,7 @@ def test_the_story_tells_every_kind_in_both_languages() -> None:
         assert any(words in line for line in lines)
         assert lines[0].startswith("1970-01-12 13:46:40Z  ")
     silent = {"AlertTried", "AlertDelivered"}
-    kinds = {kind for kind in ev.KINDS.values() if kind.__name__ not in silent}
+    kinds = {kind for kind in KINDS.values() if kind.__name__ not in silent}
     from supervisor.core import story as module
 
     assert set(module._TELLERS) | {ev.AlertQueued} == kinds

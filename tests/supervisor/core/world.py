@@ -10,8 +10,10 @@ from contract import events as ev
 from contract.beat import Beat, WorkerBeat
 from contract.config import RunConfig
 from contract.control import Control, Order, OrderKind
+from contract.event_lines import decode, encode
 from contract.exits import WorkerExit
-from contract.history import History, apply
+from contract.fold import apply
+from contract.history import History
 from contract.requests import Request, RequestKind
 from contract.states import AgentPhase, ControlPhase, JobState, Phase, RunState, VerdictKind
 from supervisor.core import actions as do
@@ -546,7 +548,7 @@ class World:
 
     def append(self, body: ev.Body) -> None:
         event = ev.Event(seq=len(self.journal) + 1, time=self.wall, epoch=1, body=body)
-        decoded = ev.decode(ev.encode(event))
+        decoded = decode(encode(event))
         assert decoded is not None
         self.journal.append(decoded)
         self.history = apply(self.history, decoded)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 
 from contract import events as ev
+from contract.event_lines import encode
 from contract.layout import Root, RunDir
 from tests.supervisor.conftest import bare_run, config_of
 
@@ -67,7 +68,7 @@ class _Life:
         self.say(ev.CheckpointSeen(step=self.steps, attempt=self.attempt, generation=self.generation))
         self.say(ev.StateChanged(state="completed", reason="the target is reached"))
         self.say(ev.AttemptEnded(attempt=self.attempt, job_state="ended-ok", reason="finished"))
-        self.run.journal.write_bytes(b"".join(ev.encode(event) for event in self.events))
+        self.run.journal.write_bytes(b"".join(encode(event) for event in self.events))
 
     def submit(self, reason: str) -> None:
         self.run.attempt(self.attempt).path.mkdir()
