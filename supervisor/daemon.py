@@ -49,12 +49,26 @@ class Options:
     metrics_port: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Clocks:
+    """`wall`: UTC seconds, for the journal; `monotonic`: seconds of this process's own clock, for everything else."""
+
+    wall: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+
+
 class Daemon:
     """One supervisor at work. `say` takes the lines of the log."""
 
     def __init__(
-        self, root: Root, leadership: Leadership, options: Options, say: Callable[[str], None]
+        self,
+        root: Root,
+        leadership: Leadership,
+        options: Options,
+        say: Callable[[str], None],
+        clocks: Clocks = Clocks(),
     ) -> None:
+        self._now = clocks.monotonic
         self._root = root
         self._leadership = leadership
         self._options = options
@@ -67,25 +81,25 @@ class Daemon:
         self._costs: dict[str, float] = {}  # run → processor time of a round, smoothed
         # Runs whose round does not come back → since when (monotonic), and whether that was told.
         self._late: dict[str, tuple[float, bool]] = {}
-        self._ping = Ping(os.environ, options.ping_s, say)
+        self._ping = Ping(os.environ, options.ping_s, say, clocks.monotonic)
         self._world = make_world(
-            leadership, say, lambda: [run.history for run in self._runs.values()], self._turn
+            leadership, say, lambda: [run.history for run in self._runs.values()], self._turn, clocks
         )
         self._exporter = _exporter(self._seen, options.metrics_port) if options.metrics_port else None
 
     def run(self) -> int:
         """Until told to stop (0), or overtaken by another supervisor (1)."""
         self._world.say(f"supervises {self._root.path} (epoch {self._leadership.epoch}, pid {os.getpid()})")
-        began = time.monotonic()
+        began = self._now()
         try:
             with StopSignal(reload=self._notify.listened) as stop:
                 while not stop.asked:
                     if stop.reload_asked():
                         self._reload()
-                        began = time.monotonic()
+                        began = self._now()
                     self._timed_rounds(stop)
-                    self._tell(time.monotonic() - began)
-                    if self._finished(time.monotonic() - began):
+                    self._tell(self._now() - began)
+                    if self._finished(self._now() - began):
                         break
                     stop.wait(self._pause())
                 self._end()
@@ -97,10 +111,10 @@ class Daemon:
         return 0
 
     def _timed_rounds(self, stop: StopSignal) -> None:
-        began = time.monotonic()
+        began = self._now()
         self._rounds(stop)
         if self._exporter is not None:
-            self._exporter.round(time.monotonic() - began)
+            self._exporter.round(self._now() - began)
 
     def _seen(self) -> "list[RunSeen]":
         from supervisor.adapters.metrics import RunSeen  # noqa: PLC0415
@@ -116,7 +130,7 @@ class Daemon:
         self._leadership.beat()
         self._discover()
         for name, supervision in self._runs.items():
-            if time.monotonic() >= supervision.due_at and not stop.asked:
+            if self._now() >= supervision.due_at and not stop.asked:
                 self._lanes.run(name, partial(self._paced_round, name, supervision))
                 self._notify("WATCHDOG=1")  # after each: many runs on a slow file system take long together
         self._tell_of_late()
@@ -132,11 +146,11 @@ class Daemon:
         self._costs[name] = cost_s + 0.8 * (self._costs.get(name, cost_s) - cost_s)
         all_s = sum(tuple(self._costs.values()))  # at once: rounds that were late end beside us
         if all_s / _SHARE > _UNPACED_S:
-            supervision.due_at = max(supervision.due_at, time.monotonic() + min(_SLOWEST_S, all_s / _SHARE))
+            supervision.due_at = max(supervision.due_at, self._now() + min(_SLOWEST_S, all_s / _SHARE))
 
     def _tell_of_late(self) -> None:
         """A run whose files do not answer is put off; whoever reads the log learns of it, and of its return."""
-        now, late = time.monotonic(), self._lanes.late
+        now, late = self._now(), self._lanes.late
         for name in set(self._late) - late:
             since, told = self._late.pop(name)
             if told:
@@ -176,7 +190,7 @@ class Daemon:
         self._world.say("takes up all runs afresh")
 
     def _discover(self) -> None:
-        now = time.monotonic()
+        now = self._now()
         if self._discovered_at is not None and now - self._discovered_at < _DISCOVER_S:
             return
         self._discovered_at = now
@@ -189,7 +203,7 @@ class Daemon:
                 self._runs[name] = Supervision(run, self._world)
 
     def _pause(self) -> float:
-        now = time.monotonic()
+        now = self._now()
         due = min((supervision.due_at for supervision in self._runs.values()), default=now + _IDLE_S)
         return min(_IDLE_S, max(0.01, due - now))
 
@@ -232,16 +246,17 @@ def make_world(
     say: Callable[[str], None],
     histories: Callable[[], Iterable[History]] = tuple,
     turn: Turn | None = None,
+    clocks: Clocks = Clocks(),
 ) -> World:
     """What the supervisions of one process share."""
     mail = Mail(os.environ, say)
     return World(
         leadership=leadership,
-        queues=Queues(time.monotonic),
+        queues=Queues(clocks.monotonic),
         mail=mail,
         say=lambda text: say(mail.scrub(text)),
-        clock=time.time,
-        monotonic=time.monotonic,
+        clock=clocks.wall,
+        monotonic=clocks.monotonic,
         regain=turn.regain if turn is not None else lambda: None,
         version=our_version(),
         histories=histories,
