@@ -88,7 +88,7 @@ reference: $(STAMP) ## write the documents that are made from the code: settings
 	@$(BIN)/python -P tools/reference.py
 
 wheelhouse: $(STAMP) ## every package for a node without internet, in wheelhouse/ (EXTRAS=train,s3; empty: the supervisor alone)
-	@$(BIN)/python -m pip wheel -q --disable-pip-version-check -w wheelhouse -c constraints.txt ".$(if $(EXTRAS),[$(EXTRAS)])"
+	@env -u PYTHONSAFEPATH $(BIN)/python -P -m pip wheel -q --disable-pip-version-check -w wheelhouse -c constraints.txt ".$(if $(EXTRAS),[$(EXTRAS)])"
 	@echo "there: python3 -m venv venv; venv/bin/pip install --no-index --find-links wheelhouse 'ciuic$(if $(EXTRAS),[$(EXTRAS)])'"
 
 image: ## the image of image/Dockerfile: IMAGE=name ENGINE=docker|podman

@@ -6,13 +6,24 @@ VENV=${VENV:-.venv}
 
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
-command -v "$PYTHON" >/dev/null || fail "$PYTHON is missing; on Debian: apt-get install python3 python3-venv python3-dev"
-"$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-  || fail "Python 3.11 or later is needed, $("$PYTHON" --version) was found; name another: make setup PYTHON=python3.11"
-"$PYTHON" -c 'import venv, ensurepip' 2>/dev/null || fail "Python's venv module is missing; on Debian: apt-get install python3-venv"
-command -v g++ >/dev/null || fail "a C++ compiler is missing (DeepSpeed builds an operator once); on Debian: apt-get install g++"
-header=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
-[ -f "$header" ] || fail "Python's headers are missing ($header); on Debian: apt-get install python3-dev"
+# Everything that is missing is named at once, with one command for all of it.
+missing=() packages=()
+lacks() { missing+=("$1"); packages+=("$2"); }
+
+if ! command -v "$PYTHON" >/dev/null; then
+  lacks "Python 3.11 or later ($PYTHON)" "python3 python3-venv python3-dev"
+else
+  "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+    || fail "Python 3.11 or later is needed, $("$PYTHON" --version) was found; name another: make setup PYTHON=python3.11"
+  "$PYTHON" -c 'import venv, ensurepip' 2>/dev/null || lacks "Python's venv module" python3-venv
+  header=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
+  [ -f "$header" ] || lacks "Python's headers ($header)" python3-dev
+fi
+command -v g++ >/dev/null || lacks "a C++ compiler (DeepSpeed builds an operator once)" g++
+if [ ${#missing[@]} -gt 0 ]; then
+  printf 'setup: missing: %s\n' "${missing[@]}" >&2
+  fail "on Debian: apt-get install ${packages[*]}"
+fi
 
 started=$SECONDS
 if [ ! -x "$VENV/bin/python" ]; then
@@ -22,7 +33,8 @@ fi
 log="$VENV/setup.log"
 : >"$log"
 quietly() { "$@" >>"$log" 2>&1 || { tail -n 30 "$log" >&2; fail "this failed: $* (all of it: $log)"; }; }
-pip() { quietly "$VENV/bin/python" -m pip install --disable-pip-version-check -c constraints.txt "$@"; }
+# DeepSpeed's build imports from its own folder, which PYTHONSAFEPATH (the Makefile exports it) would forbid.
+pip() { quietly env -u PYTHONSAFEPATH "$VENV/bin/python" -P -m pip install --disable-pip-version-check -c constraints.txt "$@"; }
 
 echo "setup: installing pinned packages (a minute or two)"
 # torch first and pinned: without the pin another package's range could pull a much larger build.
