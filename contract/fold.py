@@ -12,6 +12,7 @@ from contract.profile import SLOW
 from contract.states import RunState
 
 T = TypeVar("T")
+J = TypeVar("J", bound=ev.Judged)
 _KEPT_TRIES = 100
 _KEPT_DUMPS = 20
 _KEPT_LEFT_OUT = 200
@@ -152,7 +153,13 @@ def _generation_resumed(history: History, body: ev.GenerationResumed, at: float)
     return _with(history, max_step=-1) if 0 <= body.step <= history.max_step else history
 
 
+def _without_what_was_seen(body: J) -> J:
+    """The observation stays in the journal, for `replay`. A supervisor would keep one for each failure, for weeks."""
+    return _with(body, observation=MappingProxyType({}))
+
+
 def _judged(history: History, body: ev.Judged, at: float) -> History:
+    body = _without_what_was_seen(body)
     failure = Failure(at=at, verdict=body)
     history = _on_generation(
         history,
@@ -177,7 +184,7 @@ def _evidence_kept(history: History, body: ev.EvidenceKept, at: float) -> Histor
 
 def _noticed(history: History, body: ev.Noticed, at: float) -> History:
     number = 1 + max((item.number for item in history.notices.values()), default=0)
-    notice = Notice(number=number, at=at, seen=body)
+    notice = Notice(number=number, at=at, seen=_without_what_was_seen(body))
     return _with(history, notices={**history.notices, body.cause: notice})
 
 

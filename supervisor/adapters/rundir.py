@@ -30,7 +30,10 @@ from supervisor.core.job_words import slurms_own
 from supervisor.core.observation import CheckpointLook, JobLook, LogLine, NodeSeen, Observation
 
 T = TypeVar("T")
-_STALL_S = 5.0  # no node of the run has beaten for so long
+_STALL_S = (
+    5.0  # no node of the run has beaten for so long, or for so many beats (or looks) where they are slower
+)
+_STALL_BEATS = 3
 _TAIL = 16_384  # bytes of a job's output that may explain its end
 
 
@@ -70,6 +73,7 @@ class Observer:
         self._looked_at: float | None = None
         self._awake = False  # whether the look before this one was recent, and of an attempt
         self._beaten_at: float | None = None  # when any node's beat moved last
+        self._stall_s = _STALL_S
         self._problems: list[str] = []
         self._job_words: dict[Path, tuple[str, ...]] = {}
 
@@ -87,6 +91,7 @@ class Observer:
         nothing: dict[tuple[int, int], int] = {}
         resumes = self._try(lambda: self._resumes.look(attempt), nothing)
         self._lag_s = self._lag.seconds(config.monitor.beat_s, now)
+        self._stall_s = max(_STALL_S, _STALL_BEATS * max(config.monitor.beat_s, config.supervisor.tick_s))
         nodes = self._nodes(place, attempt, now, local=config.job.executor == "local")
         at = (attempt, generation)
         return Observation(
@@ -195,7 +200,7 @@ class Observer:
 
         The first beats after that tell of standstills that explain themselves: watching begins again.
         """
-        if self._beaten_at is not None and now - self._beaten_at > _STALL_S + self._lag_s:
+        if self._beaten_at is not None and now - self._beaten_at > self._stall_s + self._lag_s:
             self._since = now
         self._beaten_at = now
 

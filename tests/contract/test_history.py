@@ -125,3 +125,28 @@ def test_every_kind_survives_the_round_trip_and_folds() -> None:
         event = ev.Event(seq=1, time=1.0, epoch=1, body=kind(**values))
         assert decode(encode(event)) == event
         fold([event], History())
+
+
+def test_what_was_seen_of_a_failure_stays_in_the_journal() -> None:
+    """For `replay`. In memory it would pile up over weeks, a few kilobytes for each failure."""
+    seen = ev.Judged(
+        attempt=1,
+        generation=1,
+        verdict="crashed",
+        cause="traceback",
+        reason="x",
+        step=3,
+        signature="s",
+        observation={"nodes": [1] * 1000},
+        limits={"phase": "forward"},
+    )
+    noticed = ev.Noticed(**{**vars(seen), "verdict": "slow", "cause": "slow"})
+    bodies = (ev.AttemptIntended(attempt=1, tag="t", reason="r"), seen, noticed)
+    history = fold([ev.Event(seq=n, time=1.0, epoch=0, body=body) for n, body in enumerate(bodies, 1)])
+    kept = (
+        history.failures[0].verdict,
+        history.attempts[0].generations[0].failure,
+        history.notices["slow"].seen,
+    )
+    assert [dict(item.observation) for item in kept] == [{}, {}, {}]
+    assert kept[0].limits == {"phase": "forward"}

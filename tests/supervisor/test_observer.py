@@ -229,3 +229,21 @@ def test_a_beat_that_comes_while_we_watch_is_alive(run, beats) -> None:
     file.write(_beat(1))
     file.close()
     assert observer.look(CONFIG, _job, 101.0).nodes[0].moved
+
+
+@pytest.mark.parametrize(("beat_s", "tick_s"), [(10.0, 1.0), (1.0, 10.0), (30.0, 10.0)])
+def test_slow_beats_and_slow_looks_are_no_standstill_of_the_file_system(run, beats, beat_s, tick_s) -> None:
+    """Watching began again at each beat then, and neither a hang nor a lost node was ever judged."""
+    config = config_of(monitor={"beat_s": beat_s}, supervisor={"tick_s": tick_s})
+    observer, now = Observer(run), 100.0
+    watched = 0.0
+    for sequence in range(1, 40):
+        beats.write(_beat(sequence))
+        for _ in range(round(max(beat_s, tick_s) / tick_s)):
+            now += tick_s
+            watched = observer.look(config, _job, now).watched_s
+    assert watched == pytest.approx(now - 100.0 - tick_s)
+    now += 4 * max(beat_s, tick_s)  # and a standstill still is one
+    observer.look(config, _job, now - tick_s)
+    beats.write(_beat(41))
+    assert observer.look(config, _job, now).watched_s == 0.0
