@@ -208,12 +208,13 @@ class Daemon:
         return min(_IDLE_S, max(0.01, due - now))
 
     def _finished(self, elapsed_s: float) -> bool:
-        runs = [run for name, run in self._runs.items() if name not in self._late]
+        """A run whose round has not come back is not done: a submission on a busy machine takes longer than a round."""
+        runs = self._runs.values()
         if self._options.once:
-            quiet = not self._world.mail.busy
-            return (quiet and all(supervision.looked for supervision in runs)) or elapsed_s > _ONCE_LIMIT_S
+            done = not self._late and not self._world.mail.busy and all(run.looked for run in runs)
+            return done or elapsed_s > _ONCE_LIMIT_S
         if self._options.until_done:
-            return all(supervision.looked and supervision.resting for supervision in runs)
+            return not self._late and all(run.looked and run.resting for run in runs)
         return False
 
     def _end(self) -> None:

@@ -63,6 +63,16 @@ def test_a_run_whose_files_do_not_answer_delays_no_other(place) -> None:
     assert process.wait(20) == 0
 
 
+def test_a_round_that_is_still_out_is_not_done(place) -> None:
+    """A submission on a busy machine takes longer than a round: whoever waits until all is done waits for it."""
+    stuck = bare_run(place.root, "stuck-1", config_of(supervisor={"tick_s": 0.05}))
+    written(stuck, *BEGUN)
+    os.mkfifo(stuck.control)
+    process = place.supervise("--until-done")
+    wait_for(lambda: "stuck-1: its round has not come back" in place.log.read_text())
+    assert process.poll() is None
+
+
 def test_a_late_round_waits_for_its_turn_and_its_failure_is_not_lost() -> None:
     turn, order = Turn(), []
     lanes = Lanes(turn, patience_s=0.05)
