@@ -20,8 +20,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.document import put
+
 ROOT = Path(__file__).resolve().parents[1]
-DOCS = ROOT / "docs" / "benchmarks.md"
 RANKS = 2
 OFFLOAD: dict[str, dict[str, Any]] = {
     "ZeRO 2": {"zero_stage": 2},
@@ -220,9 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = table(*measure(data, given.tries, given.steps), command)
     print(text)
     if not given.dry:
-        begin, end = "<!-- memory: made by benchmarks/memory.py -->", "<!-- /memory -->"
-        before, _, rest = DOCS.read_text().partition(begin)
-        DOCS.write_text(f"{before}{begin}\n{text}\n{end}{rest.partition(end)[2]}")
+        put("memory", text)
     return 0
 
 
