@@ -131,7 +131,12 @@ def plain(corpus):
         config = configuration.read_resolved(run.run.config)
         case = (config.optimizer.name, torch.ones(1).bfloat16().dtype)
         if case not in kept:
+            threads = torch.get_num_threads()
+            torch.set_num_threads(
+                1
+            )  # as the ranks; and many small products wait for each other on a busy machine
             kept[case] = reference(config, corpus)
+            torch.set_num_threads(threads)
         return kept[case]
 
     return of
