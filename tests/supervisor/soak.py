@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from string import ascii_lowercase
 
 from contract import events as ev
 from contract import files
@@ -437,7 +438,10 @@ class Soak:
             case "rank killed":
                 site.kill_rank(number)
             case "rank raises":
-                site.raise_in_rank(number, f"shape mismatch of {self.dice.randrange(10**6)}")
+                # By another name each time: the same failure twice at one step would rightly end the run (rule 10).
+                site.raise_in_rank(
+                    number, f"no such layer: {''.join(self.dice.choices(ascii_lowercase, k=8))}"
+                )
             case "rank hangs":
                 site.hang_rank(number)
             case "node lost":
