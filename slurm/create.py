@@ -53,6 +53,8 @@ def create_run(config: RunConfig, root: Path) -> RunDir:
     if problems:
         raise ConfigError(config.run.name, problems)
     root.mkdir(parents=True, exist_ok=True)
+    # What was asked for may be relative, or another place than --root: alerts name files by what stands here.
+    config = config.model_copy(update={"run": config.run.model_copy(update={"root": str(root.absolute())})})
     run_id = new_run_id(config.run.name, datetime.now(UTC), secrets.token_hex(2))
     aside = RunDir(path=root / f".{run_id}")  # whoever looks through the root sees it only when it is whole
     try:

@@ -154,12 +154,14 @@ def recovered(history: History, found: Recovered) -> AlertQueued:
                 f"训练已恢复，现在第 {found.step} 步。",
                 f"时间损失：{lost:.1f} 秒（发现 {found.detect_s:.1f} 秒，重启 {found.restart_s:.1f} 秒）。",
                 f"重复训练：{found.repeated_steps} 步。",
+                *_passed_over(history, found, "zh"),
                 *_seen_then(history, found, "zh"),
             ],
             [
                 f"Training goes on, step {found.step}.",
                 f"Time lost: {lost:.1f} s (detection {found.detect_s:.1f} s, restart {found.restart_s:.1f} s).",
                 f"Steps repeated: {found.repeated_steps}.",
+                *_passed_over(history, found, "en"),
                 *_seen_then(history, found, "en"),
             ],
         ),
@@ -228,6 +230,37 @@ def _place(history: History, config: RunConfig, failure: Judged, language: str) 
     if language == "zh":
         return f"位置：第 {failure.attempt} 次提交，第 {failure.generation} 次启动；证据：{evidence}"
     return f"Place: attempt {failure.attempt}, generation {failure.generation}. Evidence: {evidence}"
+
+
+def _passed_over(history: History, found: Recovered, language: str) -> list[str]:
+    """That the newest checkpoint was not good enough to go on from: its disk is worth a look."""
+    newest, resumed = history.newest_checkpoint, _resumed_at(history, found)
+    if newest is None or resumed is None or newest.step <= resumed:
+        return []
+    if (newest.attempt, newest.generation) >= (found.attempt, found.generation):
+        return []  # written since
+    failure = _failure_of(history, found)
+    if failure is None or failure.verdict == VerdictKind.DIVERGED or failure.cause == Cause.NAN:
+        return []  # back on purpose: what the newest holds is no better than its numbers
+    if language == "zh":
+        why = f"原因见 ciuic checkpoints {history.run} --verify，请检查那块盘。"
+        return [f"第 {newest.step} 步的检查点不可用，已从第 {resumed} 步继续；{why}"]
+    why = f"`ciuic checkpoints {history.run} --verify` says why; look at that disk."
+    return [
+        f"The checkpoint of step {newest.step} could not be used, the run went on from step {resumed}; {why}"
+    ]
+
+
+def _resumed_at(history: History, found: Recovered) -> int | None:
+    return next(
+        (
+            generation.resume_step
+            for attempt in history.attempts
+            for generation in attempt.generations
+            if (attempt.number, generation.number) == (found.attempt, found.generation)
+        ),
+        None,
+    )
 
 
 def _failure_of(history: History, found: Recovered) -> Judged | None:

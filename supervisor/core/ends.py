@@ -130,7 +130,7 @@ def _killed_with_the_job(look: Look, failed: list[End]) -> bool:
     """
     if not look.job_over or not all(_may_be_echo(item) for item in failed):
         return False
-    told = explain_job(look.observation.job_lines)
+    told = explain_job(look.observation.job_lines, look.lost_before)
     return told is not None and told.cause in _SLURM_ENDS
 
 

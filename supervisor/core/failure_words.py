@@ -49,6 +49,8 @@ def _crashed(failure: Judged) -> str:
 def _lost(failure: Judged) -> str:
     if failure.limits.get("dead"):
         return f"{_where(failure)} 的代理进程已死，{_step(failure)}"
+    if "silent_s" not in failure.limits:
+        return f"{_where(failure)} 已被 Slurm 移出作业，{_step(failure)}"
     silent = _seconds(failure.limits.get("silent_s"))
     return f"{_where(failure)} 失联 {silent}（其他节点正常），{_step(failure)}"
 

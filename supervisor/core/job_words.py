@@ -22,6 +22,7 @@ _TOO_MUCH = re.compile(
 )
 _NO_REASON = frozenset({Cause.NONE, Cause.UNEXPLAINED, Cause.SIGNAL})  # that something ended, not why
 # srun knows a node that it misses by its place in the job only.
+_LOST = re.compile(r"Node failure on (\S+)")
 _NUMBERED = re.compile(r"missing step on node (\d+)")
 
 
@@ -35,9 +36,13 @@ def slurms_own(lines: Iterable[str]) -> tuple[str, ...]:
     return tuple(one_line(line) for line in lines if _SLURM.search(line))[-KEPT:]
 
 
-def explain_job(lines: tuple[str, ...]) -> Diagnosis | None:
-    """What these lines name as the cause, None when they name none."""
-    found = diagnose_lines(_without_echoes(lines))
+def explain_job(lines: tuple[str, ...], answered: frozenset[str] = frozenset()) -> Diagnosis | None:
+    """What these lines name as the cause, None when they name none.
+
+    `answered`: nodes that the job has lost before, and gone on without: that they were lost ended nothing.
+    """
+    news = tuple(line for line in lines if not ((lost := _LOST.search(line)) and lost[1] in answered))
+    found = diagnose_lines(_without_echoes(news))
     return None if found.cause in _NO_REASON else found
 
 

@@ -116,7 +116,7 @@ def _ended_unexplained(look: Look, said: str) -> Verdict:
         if observation.job.state is JobState.ENDED_OK and exits <= {0, None}:
             reason = f"the job ended well at the target step {observation.step}: {said}"
             return Verdict(kind=VerdictKind.COMPLETED, reason=reason, step=observation.step)
-    told = explain_job(observation.job_lines)
+    told = explain_job(observation.job_lines, look.lost_before)
     if told is not None:
         words = one_line(told.text)
         by_number = node_by_number(observation.job_lines, observation.job.nodes)

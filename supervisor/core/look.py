@@ -63,6 +63,18 @@ class Look:
         """The same, for thousands of look-ups."""
         return frozenset(self.members)
 
+    @cached_property
+    def lost_before(self) -> frozenset[str]:
+        """Nodes that this attempt has lost in an earlier generation, and gone on without."""
+        before = self.attempt.generations if self.attempt else ()
+        return frozenset(
+            node
+            for item in before
+            if item.number < self.observation.generation and item.failure is not None
+            for node in item.failure.nodes
+            if node not in self.member_set
+        )
+
     @property
     def expected(self) -> int:
         """Workers that this generation has; 0 while its members are not known."""

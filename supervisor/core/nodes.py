@@ -64,6 +64,7 @@ def judge_taken(look: Look) -> Verdict | None:
     if not names:
         return None
     taken = [seen for seen in look.member_nodes if seen.node in names]
+    silent_s = max((seen.silent_s for seen in taken), default=0.0)
     return Verdict(
         kind=VerdictKind.NODE_LOST,
         reason=f"lost {some(names)}: Slurm has taken it out of job {job.job_id}",
@@ -71,8 +72,8 @@ def judge_taken(look: Look) -> Verdict | None:
         suspects=tuple(worker.rank for seen in taken if seen.beat for worker in seen.beat.workers),
         nodes=names,
         step=look.observation.step,
-        detected_s=job.age_s,
-        limits={"job_nodes": len(job.nodes), "job_age_s": job.age_s},
+        detected_s=max(job.age_s, silent_s),  # it may have fallen silent long before Slurm said so
+        limits={"job_nodes": len(job.nodes), "job_age_s": job.age_s, "taken_silent_s": silent_s},
     )
 
 

@@ -288,7 +288,8 @@ class Cluster:
 
     def kill_processes(self, node: str) -> None:
         """SIGKILL what still runs on a node (the zombies that `keep` left)."""
-        for pid in self._processes_of(node):
+        # All at once, as a power cut: who is left for a moment would tell the others.
+        for pid in list(self._processes_of(node)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

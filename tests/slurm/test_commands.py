@@ -237,3 +237,9 @@ def test_the_plot_imports_no_torch(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_run_knows_where_it_lies_whatever_the_recipe_says(tmp_path):
+    """Alerts name files by it, and `--root` is not in the recipe."""
+    run = create_run(config_of(), tmp_path / "runs")
+    assert read_resolved(run.config).run.root == str(tmp_path / "runs")

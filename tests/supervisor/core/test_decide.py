@@ -11,6 +11,7 @@ from contract.history import History
 from contract.requests import Request, RequestKind
 from contract.states import ControlPhase, JobState, RunState, VerdictKind
 from supervisor.core import actions as do
+from supervisor.core import alerts
 from supervisor.core.blame import suspects
 from supervisor.core.budget import backoff, jittered
 from supervisor.core.case import Case
@@ -744,3 +745,33 @@ def test_the_queue_is_asked_soon_when_a_run_waits_for_its_word() -> None:
     assert not waits(history(), seen(node(0), replace(node(1), silent_s=20.0))), "the beats tell enough"
     over = history(failure(), ev.AttemptEnded(attempt=1, job_state="ended-failed", reason="x"))
     assert not waits(over, seen(), now=9_010.0)
+
+
+def test_a_checkpoint_that_was_passed_over_is_told_with_the_recovery() -> None:
+    bodies = (
+        ev.CheckpointSeen(step=8, attempt=1, generation=1),
+        failure(step=9),
+        ev.GenerationIntended(attempt=1, generation=2, members=("n0", "n1"), reason="again"),
+        ev.GenerationResumed(attempt=1, generation=2, step=4),
+        ev.Recovered(
+            attempt=1,
+            generation=2,
+            step=5,
+            failed_attempt=1,
+            failed_generation=1,
+            detect_s=1.0,
+            restart_s=1.0,
+            repeated_steps=5,
+        ),
+    )
+
+    def told(*more: ev.Body) -> str:
+        past = history(*more)
+        found = past.attempts[-1].generations[-1].recovered
+        return alerts.recovered(past, found).text["en"]
+
+    assert "The checkpoint of step 8 could not be used, the run went on from step 4" in told(*bodies)
+    spiked = failure(step=9, verdict="diverged", cause="loss-spike")
+    assert "could not be used" not in told(bodies[0], spiked, *bodies[2:]), "back on purpose"
+    same = replace(bodies[3], step=8)
+    assert "could not be used" not in told(*bodies[:3], same, bodies[4])

@@ -8,11 +8,12 @@ from contract import events as ev
 from contract.states import AgentPhase, Cause, JobState, RunState, VerdictKind
 from supervisor.core import actions as do
 from supervisor.core.decide import decide
+from supervisor.core.failure_words import sentence
 from supervisor.core.job_words import explain_job, slurms_own
 from supervisor.core.judge import judge
 from supervisor.core.observation import JobLook
 from supervisor.core.placement import affordable
-from tests.supervisor.core.make import NOW, failure, history, node, seen
+from tests.supervisor.core.make import NOW, bare, control, failure, history, node, seen
 from tests.supervisor.core.world import small_config
 
 RUNNING = JobLook(state=JobState.RUNNING, job_id="77", nodes=("n0", "n1", "n2"))
@@ -256,3 +257,37 @@ def test_tasks_that_end_after_their_step_was_cancelled_explain_nothing(end) -> N
     assert told.cause is Cause.CANCELLED
     if end == "Killed":
         assert explain_job((ended, cancelled)) is None
+
+
+def test_a_node_that_slurm_took_out_fell_silent_when_its_beat_did() -> None:
+    silent = (node(0, silent_s=31.0), node(1, silent_s=35.0))
+    found = verdict_of(nodes=silent, job=replace(RUNNING, nodes=("n0", "n2"), age_s=1.0))
+    assert found.detected_s == 35.0
+    told = failure(verdict="node-lost", cause="node-failure", nodes=found.nodes, limits=found.limits)
+    assert "已被 Slurm 移出作业" in sentence(told, "zh")
+    assert "?" not in sentence(told, "zh")
+
+
+def test_a_node_that_the_job_has_gone_on_without_does_not_explain_its_end() -> None:
+    lines = (
+        "srun: error: Node failure on n1",
+        "slurmstepd-n2: error: *** STEP 77.0 ON n2 CANCELLED AT 2026-11-30T23:48:45 ***",
+    )
+    over = JobLook(state=JobState.ENDED_FAILED, job_id="77", reason="FAILED: NonZeroExitCode", age_s=1.0)
+    again = (
+        ev.GenerationIntended(attempt=1, generation=2, members=("n0", "n2"), reason="again"),
+        ev.GenerationWent(attempt=1, generation=2, members=("n0", "n2"), master="n0", port=4000),
+        ev.GenerationResumed(attempt=1, generation=2, step=4),
+    )
+    gone_on = seen(
+        bare(0),
+        bare(2),
+        generation=2,
+        members=("n0", "n2"),
+        control=control(generation=2, members=("n0", "n2")),
+        job=over,
+        job_lines=lines,
+    )
+    assert judge(gone_on, history(LOST, *again), small_config(), NOW).cause is Cause.CANCELLED
+    first = replace(gone_on, generation=1, members=("n0", "n1"), control=control(), nodes=(bare(0), bare(1)))
+    assert judge(first, history(), small_config(), NOW).cause is Cause.NODE_FAILURE
