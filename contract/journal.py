@@ -20,6 +20,17 @@ class JournalReader:
         self._offset = 0
         self.problems: list[str] = []
 
+    def leave_out(self, most: int) -> None:
+        """Begin with the first whole line among the last `most` bytes: for whoever shows the newest events only.
+
+        Raises:
+            FileNotFoundError: there is no journal.
+        """
+        with self.path.open("rb") as file:
+            start = max(0, file.seek(0, 2) - most)
+            file.seek(start)
+            self._offset = start + len(file.readline()) if start else 0
+
     def new(self) -> list[Event]:
         """Events appended since the last call. A torn last line waits until it is whole (or cut off)."""
         try:

@@ -2,7 +2,6 @@
 
 import shlex
 import time
-from typing import Any
 
 import typer
 
@@ -32,6 +31,7 @@ def explain(run: Name, root: Where = None, as_json: Json = False, lang: Lang = "
     from supervisor.outlook import coming as would_come
     from supervisor.outlook import recorded
     from supervisor.render import queue_lines
+    from supervisor.telling import coming, for_people, meaning
     from supervisor.words import command_name, text
 
     now = time.time()
@@ -41,14 +41,14 @@ def explain(run: Name, root: Where = None, as_json: Json = False, lang: Lang = "
     tell_silence(slurm, words)
     lines = story(reading.events, "en" if as_json else words)  # what machines read stays English
     actions = would_come(reading, now)
-    coming = _coming(actions, "en" if as_json else words, recorded(reading, now))
+    next_steps = coming(actions, "en" if as_json else words, recorded(reading, now))
     if as_json:
         verdict = {
             "kind": reading.verdict.kind,
             "reason": reading.verdict.reason,
             "cause": reading.verdict.cause,
         }
-        out({"version": 1, "run": reading.run.run_id, "story": lines, "verdict": verdict, "next": coming})
+        out({"version": 1, "run": reading.run.run_id, "story": lines, "verdict": verdict, "next": next_steps})
         return
     for line in (*(text("damaged", words, what=what) for what in reading.history.damaged), *lines):
         typer.echo(line)
@@ -56,58 +56,12 @@ def explain(run: Name, root: Where = None, as_json: Json = False, lang: Lang = "
         facts_of(reading, words, seen=unwatched_s(root, reading, now) is not None), words
     ):
         typer.echo(line)
-    typer.echo(text("now", words, text=one_line(_now(reading, words), _SENTENCE_BYTES)))
-    nothing = text(_for_people(reading), words, ciuic=command_name(), run=reading.run.run_id)
-    what = one_line("; ".join(coming), _SENTENCE_BYTES) or nothing
+    said = meaning(reading.history, reading.observation, reading.verdict, words)
+    typer.echo(text("now", words, text=one_line(said, _SENTENCE_BYTES)))
+    key = for_people(reading.history, reading.observation)
+    nothing = text(key, words, ciuic=command_name(), run=reading.run.run_id)
+    what = one_line("; ".join(next_steps), _SENTENCE_BYTES) or nothing
     if any(not isinstance(item, Wait) for item in actions) and unwatched_s(root, reading, now) is not None:
         place = shlex.quote(str(root_of(root).path))
         what = text("once-supervised", words, what=what, ciuic=command_name(), root=place)
     typer.echo(text("next", words, text=what))
-
-
-def _for_people(reading: Any) -> str:
-    """Which text says what a person can do where nothing is done by itself."""
-    from contract.states import JobState, RunState
-    from supervisor.core.job_words import never_clears
-
-    job = reading.observation.job
-    if reading.history.state is RunState.FAILED:
-        return "fix"
-    if job.state is JobState.HELD and not reading.history.state.final:
-        return "never-starts" if never_clears(job.reason) else "held"
-    return "nothing"
-
-
-def _now(reading: Any, lang: str) -> str:
-    """What it means now, in the reader's language."""
-    from supervisor.core.failure_words import sentence
-    from supervisor.core.phrases import STATES, VERDICTS, word
-    from supervisor.core.reasons import chinese, failures_of
-    from supervisor.record import judgement
-
-    history, verdict = reading.history, reading.verdict
-    final = history.state.final
-    if lang != "zh":
-        said = (history.state.value, history.reason) if final else (verdict.kind.value, verdict.reason)
-        return ": ".join(part for part in said if part)
-    if final:
-        said = (word(STATES, history.state, lang), chinese(history.reason, failures_of(history)))
-    elif verdict.failed or verdict.told:
-        said = (word(VERDICTS, verdict.kind, lang), sentence(judgement(reading.observation, verdict), lang))
-    else:
-        said = (word(VERDICTS, verdict.kind, lang), chinese(verdict.reason, failures_of(history)))
-    return "：".join(part for part in said if part)
-
-
-def _coming(actions: Any, lang: str, history: Any) -> list[str]:
-    """What would be done, each with its reason."""
-    from supervisor.core.reasons import chinese, failures_of
-    from supervisor.words import text
-
-    failures = failures_of(history)
-    found = []
-    for action in actions:
-        name, reason = text(type(action).__name__, lang), getattr(action, "reason", "")
-        said = chinese(reason, failures) if lang == "zh" else reason
-        found.append(f"{name}{'：' if lang == 'zh' else ': '}{said}" if said else name)
-    return found

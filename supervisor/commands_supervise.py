@@ -32,6 +32,24 @@ def supervise(
             help="Serve /metrics for Prometheus at 127.0.0.1 and this port; 0: not at all.",
         ),
     ] = 0,
+    page_port: Annotated[
+        int,
+        typer.Option(
+            "--page-port",
+            envvar="CIUIC_PAGE_PORT",
+            min=0,
+            max=65_535,
+            help="Serve the live page at this port; 0: not at all.",
+        ),
+    ] = 0,
+    page_host: Annotated[
+        str,
+        typer.Option(
+            "--page-host",
+            envvar="CIUIC_PAGE_HOST",
+            help="Address of this machine for the page; any other than 127.0.0.1 or ::1 needs CIUIC_PAGE_TOKEN.",
+        ),
+    ] = "127.0.0.1",
 ) -> None:
     """Watch over all runs under the root: see, restart, tell. Its end leaves the jobs alone."""
     import os
@@ -41,6 +59,7 @@ def supervise(
     from supervisor.choose import root_of
     from supervisor.daemon import Daemon, Options
     from supervisor.log import line_log
+    from supervisor.page.door import page_place
 
     place = root_of(root)
     say = line_log()
@@ -53,15 +72,18 @@ def supervise(
         raise typer.Exit(1)
     try:
         os.environ.update(credentials(os.environ))
+        page = page_place(page_host, page_port, os.environ)
         leadership = take(place, takeover=takeover, patience_s=_COMMAND_S, say=say)
-    except (RefusedError, OSError) as error:
+    except (RefusedError, OSError, ValueError) as error:
         typer.echo(f"supervise: {error}", err=True)
         raise typer.Exit(1) from None
-    options = Options(once=once, until_done=until_done, ping_s=ping_every, metrics_port=metrics_port)
+    options = Options(
+        once=once, until_done=until_done, ping_s=ping_every, metrics_port=metrics_port, page=page
+    )
     try:
         daemon = Daemon(place, leadership, options, say)
     except OSError as error:
         leadership.release()
-        typer.echo(f"supervise: --metrics-port {metrics_port}: {error}", err=True)
+        typer.echo(f"supervise: {error}", err=True)
         raise typer.Exit(1) from None
     raise typer.Exit(daemon.run())

@@ -19,10 +19,12 @@ from supervisor.adapters.systemd import Notifier
 from supervisor.choose import runs_under
 from supervisor.lanes import Lanes, Turn
 from supervisor.mail import Mail
+from supervisor.seen import RunSeen
 from supervisor.tick import Supervision, World
 
 if TYPE_CHECKING:
-    from supervisor.adapters.metrics import Exporter, RunSeen
+    from supervisor.adapters.metrics import Exporter
+    from supervisor.page.page import Page, Place
 
 _DISCOVER_S = 1.0
 _IDLE_S = 0.5  # the counter of the leadership moves at least so often
@@ -40,13 +42,14 @@ class Options:
     """`once`: one complete look at every run, what is due done, and out. `until_done`: out when all runs are final.
 
     `ping_s`: seconds between two signs of life, where CIUIC_PING_URL names somebody who waits for them.
-    `metrics_port`: where /metrics is served on this host; 0: nowhere.
+    `metrics_port`: where /metrics is served on this host; 0: nowhere. `page`: where the live page is; None: nowhere.
     """
 
     once: bool = False
     until_done: bool = False
     ping_s: float = 60.0
     metrics_port: int = 0
+    page: "Place | None" = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +89,7 @@ class Daemon:
             leadership, say, lambda: [run.history for run in self._runs.values()], self._turn, clocks
         )
         self._exporter = _exporter(self._seen, options.metrics_port) if options.metrics_port else None
+        self._page = _page(options.page, root, self._seen, say) if options.page else None
 
     def run(self) -> int:
         """Until told to stop (0), or overtaken by another supervisor (1)."""
@@ -115,12 +119,12 @@ class Daemon:
         self._rounds(stop)
         if self._exporter is not None:
             self._exporter.round(self._now() - began)
+        if self._page is not None:
+            self._page.ticked()
 
-    def _seen(self) -> "list[RunSeen]":
-        from supervisor.adapters.metrics import RunSeen  # noqa: PLC0415
-
+    def _seen(self) -> list[RunSeen]:
         return [
-            RunSeen(run=name, history=item.history, observation=item.seen, seen_at=item.seen_at)
+            RunSeen(run=name, history=item.history, shown=item.shown)
             for name, item in list(self._runs.items())
         ]
 
@@ -226,10 +230,12 @@ class Daemon:
             if name not in self._lanes.late:  # what hangs ends with this process, and its locks with it
                 supervision.release()
         self._world.watcher.close()
+        if self._page is not None:
+            self._page.close()
         self._world.say("ends; the jobs go on")
 
 
-def _exporter(runs: "Callable[[], list[RunSeen]]", port: int) -> "Exporter":
+def _exporter(runs: Callable[[], list[RunSeen]], port: int) -> "Exporter":
     """Serving already. Its library is loaded only by those who want it.
 
     Raises:
@@ -238,8 +244,29 @@ def _exporter(runs: "Callable[[], list[RunSeen]]", port: int) -> "Exporter":
     from supervisor.adapters.metrics import Exporter  # noqa: PLC0415
 
     exporter = Exporter(runs, our_version())
-    exporter.serve(port)
+    try:
+        exporter.serve(port)
+    except OSError as error:
+        raise OSError(f"--metrics-port {port}: {error}") from error
     return exporter
+
+
+def _page(
+    place: "Place", root: Root, runs: Callable[[], list[RunSeen]], say: Callable[[str], None]
+) -> "Page":
+    """Serving already.
+
+    Raises:
+        OSError: the port is taken, or the address is not this machine's.
+    """
+    from supervisor.page.page import Page  # noqa: PLC0415
+
+    try:
+        page = Page(place, root, runs, say)
+    except OSError as error:
+        raise OSError(f"--page-host {place.host} --page-port {place.port}: {error}") from error
+    say(f"page: {page.address}")
+    return page
 
 
 def make_world(

@@ -148,7 +148,7 @@ def _ourselves(
 
 def _unheard(supervision: Supervision) -> str:
     """What the queue did not answer, in brackets; "" where it did."""
-    job = supervision.seen.job if supervision.seen else None
+    job = supervision.shown.observation.job if supervision.shown else None
     return f" ({job.reason})" if job and job.state is JobState.UNKNOWN and job.reason else ""
 
 

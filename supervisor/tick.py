@@ -40,6 +40,7 @@ from supervisor.core.urgent import waits_for_queue
 from supervisor.core.verdict import Verdict
 from supervisor.mail import Mail
 from supervisor.record import judgement
+from supervisor.seen import Shown
 
 _BACKOFF_MAX_S = 60.0
 _TELL_AFTER = 3  # rounds that broke in a row before people are told
@@ -95,8 +96,7 @@ class Supervision:
         self._last_copies = LastCopies(run)
         self._broken = 0
         self._said = ""
-        self.seen: Observation | None = None  # the last look, for whoever exports figures
-        self.seen_at: float | None = None
+        self.shown: Shown | None = None  # the last look, for whoever shows it
         self._config: RunConfig | None = None  # of a run that is over: read once
 
     @property
@@ -260,7 +260,6 @@ class Supervision:
 
     def _look_and_act(self, active: _Active) -> None:
         observation = self._observe(active)
-        self.seen, self.seen_at = observation, self._world.clock()
         book = active.book
         self._record_news(active, observation)
         now = self._world.clock()
@@ -278,6 +277,9 @@ class Supervision:
             active.hands.again()
         # Read afresh: what was just journalled must not lie in the future of the decision.
         actions = decide(book.history, observation, verdict, config, self._world.clock())
+        self.shown = Shown(
+            at=now, observation=observation, verdict=verdict, actions=tuple(actions), config=config
+        )
         for action in allowed(actions, observation, complete=active.complete):
             if isinstance(action, do.Wait) and action.reason.startswith(storm.HELD):
                 self._say_once(f"{storm.HELD}: this restart waits for its turn")

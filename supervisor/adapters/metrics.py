@@ -3,10 +3,10 @@
 Series per run are bounded: no job, step, rank or message is a label, and of finished runs only the newest are told.
 """
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Histogram, start_http_server
 from prometheus_client.core import (
@@ -18,10 +18,10 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from contract.history import History
 from contract.states import JobState, RunState
 from supervisor.core.lost_time import lost_time
 from supervisor.core.observation import JobLook, Observation
+from supervisor.seen import RunSeen
 
 HOST = "127.0.0.1"
 _MOST_FINISHED, _MOST_RUNS = 20, 500
@@ -29,16 +29,6 @@ _TICK_S = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60)
 _DETECTION_S = (0.5, 1, 2.5, 5, 10, 15, 30, 60, 300, 1800)
 _NOTHING = Observation(attempt=0, generation=0, job=JobLook(state=JobState.UNKNOWN))
 _RECOVERY_S = (1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3600, 14_400)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunSeen:
-    """One run as its last round left it. `seen_at`: UTC seconds of the look; None: there was none in this process."""
-
-    run: str
-    history: History
-    observation: Observation | None = None
-    seen_at: float | None = None
 
 
 class Exporter:
@@ -176,6 +166,7 @@ def _looks(runs: Sequence[RunSeen]) -> Iterable[Metric]:
     progress = _per_run("ciuic_run_last_progress_timestamp_seconds", "When the last worker to move moved.")
     ranks = GaugeMetricFamily("ciuic_run_ranks", "Ranks by phase.", labels=["run", "phase"])
     usual = _per_run("ciuic_run_step_time_median_seconds", "Usual time of a step.")
+    speed = _per_run("ciuic_run_tokens_per_second", "Median of the newest steps.")
     loss = _per_run("ciuic_run_loss", "Median loss of the newest steps.")
     norm = _per_run("ciuic_run_grad_norm", "Median gradient norm of the newest steps.")
     ratio = _per_run(
@@ -194,13 +185,15 @@ def _looks(runs: Sequence[RunSeen]) -> Iterable[Metric]:
         curve = observation.curve
         if curve and curve.pace:
             usual.add_metric(key, curve.pace.usual_s)
+        if curve and math.isfinite(curve.tokens_per_s):
+            speed.add_metric(key, curve.tokens_per_s)
         if curve and curve.numbers:
             loss.add_metric(key, curve.numbers.loss)
             norm.add_metric(key, curve.numbers.norm)
         effective = lost_time(item.history, observation, item.seen_at).ratio
         if effective is not None:
             ratio.add_metric(key, effective)
-    yield from (step, progress, ranks, usual, loss, norm, ratio)
+    yield from (step, progress, ranks, usual, speed, loss, norm, ratio)
 
 
 def _histogram(values: Sequence[float], limits: Sequence[float]) -> tuple[list[tuple[str, float]], float]:

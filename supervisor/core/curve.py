@@ -92,7 +92,10 @@ class Numbers:
 
 @dataclass(frozen=True, kw_only=True)
 class CurveLook:
-    """What the metrics say now. The newest row is of this generation and step. `changes`: the newest, oldest first."""
+    """What the metrics say now. The newest row is of this generation and step. `changes`: the newest, oldest first.
+
+    `tokens_per_s`: median of the newest steps, NaN where the metrics do not tell.
+    """
 
     attempt: int
     generation: int
@@ -100,6 +103,7 @@ class CurveLook:
     pace: Pace | None = None
     numbers: Numbers | None = None
     changes: tuple[Change, ...] = ()
+    tokens_per_s: float = math.nan
 
 
 def row_from(value: Mapping[str, Any], at: tuple[int, int]) -> Row:
@@ -207,6 +211,9 @@ class Curve:
             pace=self._pace((newest.attempt, newest.generation), slow_s),
             numbers=_numbers(self._rows, sigma, least_scale),
             changes=tuple(self._changes),
+            tokens_per_s=_median(
+                [row.tokens / row.seconds for row in list(self._rows)[-_NEWEST:] if row.seconds > 0]
+            ),
         )
 
     def _pace(self, at: tuple[int, int], slow_s: float) -> Pace | None:

@@ -52,6 +52,7 @@ _RULES: tuple[tuple[str, str], ...] = (
         "所有节点代理都已离开或正要离开，还没有看护进程说明原因",
     ),
     (r"no attempt yet", "尚未提交作业"),
+    (r"generation (?P<g>\d+) of attempt (?P<n>\d+) is ordered", "已要求第 {n} 次作业的第 {g} 次启动"),
     (r"attempt (?P<n>\d+) is not submitted yet(?:: (?P<why>.+))?", "第 {n} 次提交尚未完成：{why}"),
     (
         r"job (?P<job>\S+) waits in the queue(?: \((?P<why>.*)\))?",

@@ -1,5 +1,8 @@
 """Text that must fit into so many bytes."""
 
+import re
+
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # what programs write for a terminal
 CUT = "…（已截断）"
 
 
@@ -19,8 +22,9 @@ def cut(text: str, limit: int, note: str = CUT) -> str:
 
 
 def one_line(text: str, limit: int = 300) -> str:
-    """The text as one line without control characters, in so many bytes."""
-    return cut(" ".join("".join(char if char.isprintable() else " " for char in text).split()), limit)
+    """The text as one line without colours and control characters, in so many bytes."""
+    plain = "".join(char if char.isprintable() else " " for char in _COLOUR.sub("", text))
+    return cut(" ".join(plain.split()), limit)
 
 
 def duration(seconds: float, language: str) -> str:

@@ -82,6 +82,18 @@ class Curves:
         for key, part in _buckets(rows[kept:], steps[kept:], self.width):
             _widen(self.undone, key, _values(part, "loss"))
 
+    def join(self, other: "Curves") -> None:
+        """Add what other rows came to, whose buckets are as wide as ours or narrower by a power of two."""
+        narrower = self.width // other.width
+        for name, points in other.points.items():
+            _join(self.points[name], points, narrower)
+        _join(self.undone, other.undone, narrower)
+        for key, count in other.broken.items():
+            self.broken[key // narrower] = self.broken.get(key // narrower, 0) + count
+        self.changes = (self.changes + other.changes)[-_CHANGES:]
+        self.rows, self.undone_rows = self.rows + other.rows, self.undone_rows + other.undone_rows
+        self.reached, self.dropped = max(self.reached, other.reached), self.dropped + other.dropped
+
     def _take(self, key: int, part: list[_Row]) -> None:
         for name in QUANTITIES:
             _widen(self.points[name], key, _values(part, name))
@@ -100,7 +112,7 @@ def read_curves(run: RunDir) -> Curves:
     )
     resumes = read_resumes(run)
     last = max((_last_step(path) for _, path in found), default=0)
-    curves = Curves(width=_width(last))
+    curves = Curves(width=width_of(last))
     for writer, path in found:
         limit = min((step for later, step in resumes.items() if later > writer), default=math.inf)
         for rows in _rows(path):
@@ -108,7 +120,8 @@ def read_curves(run: RunDir) -> Curves:
     return curves
 
 
-def _width(last: int) -> int:
+def width_of(last: int) -> int:
+    """Steps in a bucket of a curve whose last step this is."""
     width = 1
     while last // width >= _BUCKETS:
         width *= 2
@@ -137,17 +150,28 @@ def _widen(points: dict[int, Point], key: int, values: list[float]) -> None:
         points[key] = Point(low=min(values), high=max(values), total=sum(values), count=len(values))
 
 
+def _join(points: dict[int, Point], more: dict[int, Point], narrower: int) -> None:
+    for fine, other in more.items():
+        key = fine // narrower
+        mine = points.get(key)
+        if mine is None:
+            points[key] = Point(low=other.low, high=other.high, total=other.total, count=other.count)
+            continue
+        mine.low, mine.high = min(mine.low, other.low), max(mine.high, other.high)
+        mine.total, mine.count = mine.total + other.total, mine.count + other.count
+
+
 def _rows(path: Path) -> Iterator[list[_Row]]:
     """The file's rows, many at a time; a torn line is left out."""
     rest = b""
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
             *lines, rest = (rest + block).split(b"\n")
-            yield _parsed(lines)
-    yield _parsed([rest])
+            yield parsed(lines)
+    yield parsed([rest])
 
 
-def _parsed(lines: list[bytes]) -> list[_Row]:
+def parsed(lines: list[bytes]) -> list[_Row]:
     """All lines in one call of the parser, which is several times as fast; one by one if that fails."""
     lines = [line for line in lines if line]
     try:

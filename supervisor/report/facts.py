@@ -38,12 +38,12 @@ def facts(
         "target_step": status["target_step"],
         "effective_time": _effective(lost),
         "lost_time": _by_cause(lost.faults),
-        "attempts": [_attempt(attempt) for attempt in history.attempts],
+        "attempts": [attempt_facts(attempt) for attempt in history.attempts],
         "faults": [_fault(cost, history) for cost in lost.faults],
         "notices": _notices(events),
         "checkpoints": [
             {"at": at, "step": body.step, "attempt": body.attempt, "generation": body.generation}
-            for at, body in _of(events, ev.CheckpointSeen)
+            for at, body in of_kind(events, ev.CheckpointSeen)
         ],
         "profiles": [
             {
@@ -54,7 +54,7 @@ def facts(
                 "path": body.path,
                 "digest": dict(body.digest),
             }
-            for at, body in _of(events, ev.ProfileKept)
+            for at, body in of_kind(events, ev.ProfileKept)
         ],
         "alerts": status["alerts"],
         "journal_problems": status["journal_problems"],
@@ -105,7 +105,8 @@ def _by_cause(costs: Iterable[FaultCost]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: -(row["detection_s"] + row["restart_s"] + (row["repeated_s"] or 0)))
 
 
-def _attempt(attempt: AttemptHistory) -> dict[str, Any]:
+def attempt_facts(attempt: AttemptHistory) -> dict[str, Any]:
+    """One job and its starts of the workers."""
     return {
         "number": attempt.number,
         "job_id": attempt.job_id or None,
@@ -172,11 +173,11 @@ def _fault(cost: FaultCost, history: History) -> dict[str, Any]:
 def _notices(events: Sequence[ev.Event]) -> list[dict[str, Any]]:
     return [
         {"at": at, "verdict": body.verdict, "cause": body.cause, "step": body.step, "reason": body.reason}
-        for at, body in _of(events, ev.Noticed)
+        for at, body in of_kind(events, ev.Noticed)
     ]
 
 
-def _of(events: Iterable[ev.Event], kind: type[ev.Body]) -> Iterable[tuple[float, Any]]:
+def of_kind(events: Iterable[ev.Event], kind: type[ev.Body]) -> Iterable[tuple[float, Any]]:
     """Time and body of the events of a kind; what an overtaken supervisor wrote does not count."""
     epoch = 0
     for event in events:

@@ -11,7 +11,7 @@ from supervisor.report.html import Markup, el, join
 from supervisor.report.words import say
 
 Facts = Mapping[str, Any]
-_PHASES = ("queue", "start", "train", "stalled", "restart")
+PHASES = ("queue", "start", "train", "stalled", "restart")
 _LANE = HEIGHT / 4
 _LABELS = 6
 
@@ -36,7 +36,7 @@ def timeline(facts: Facts, language: str) -> Markup:
     work = [
         block(across.at(start), across.at(stop), _LANE, phase, f"{hint}: {say('phase-' + phase, language)}")
         for attempt in attempts
-        for phase, start, stop, hint in _phases(attempt, end)
+        for phase, start, stop, hint in stretches(attempt, end)
         if stop > start
     ]
     verdicts = [
@@ -58,7 +58,7 @@ def timeline(facts: Facts, language: str) -> Markup:
         (say("lane-verdicts", language), join(*verdicts)),
         (say("lane-checkpoints", language), saved),
     )
-    keys = join(*(el("span", say(f"phase-{phase}", language), class_=f"key {phase}") for phase in _PHASES))
+    keys = join(*(el("span", say(f"phase-{phase}", language), class_=f"key {phase}") for phase in PHASES))
     return el("div", lanes(rows, _labels(across), keys), class_="life")
 
 
@@ -69,8 +69,8 @@ def _span(facts: Facts) -> tuple[float, float]:
     return facts["created_at"] or facts["attempts"][0]["intended_at"], last
 
 
-def _phases(attempt: Facts, end: float) -> Iterator[tuple[str, float, float, str]]:
-    """(phase, from, to, generation) of one attempt's generations."""
+def stretches(attempt: Facts, end: float) -> Iterator[tuple[str, float, float, str]]:
+    """(phase, from, to, generation) of one attempt's generations; what goes on lasts to `end`."""
     over = attempt["ended_at"] or end
     generations: Sequence[Facts] = attempt["generations"]
     first = generations[0]["went_at"] if generations else None

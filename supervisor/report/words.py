@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-_TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
+TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "report": ("Report", "报告"),
         "life": ("Life of the run", "任务全程"),
@@ -102,4 +102,4 @@ _TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 def say(key: str, language: str, **values: object) -> str:
     """The text in this language."""
-    return _TEXTS[key][1 if language == "zh" else 0].format(**values)
+    return TEXTS[key][1 if language == "zh" else 0].format(**values)

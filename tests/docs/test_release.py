@@ -48,6 +48,8 @@ def test_wheel_and_sdist_work_outside_the_checkout(tmp_path) -> None:
     assert {
         "supervisor/supervisor.service",
         "supervisor/diagnose/catalogue/gpu.toml",
+        "supervisor/page/static/index.html",
+        "supervisor/page/static/app.js",
         "LICENSE",
         "THIRD-PARTY.md",
     } <= inside

@@ -4,6 +4,8 @@ import json
 import shutil
 import socket
 import subprocess
+import urllib.error
+import urllib.parse
 import urllib.request
 from importlib.resources import files
 
@@ -13,9 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from contract import events as ev
 from contract.fold import apply, fold
 from contract.journal import JournalReader
-from supervisor.adapters.metrics import RunSeen, _Runs
+from supervisor.adapters.metrics import _Runs
 from supervisor.demo.robot import Robot
+from supervisor.seen import RunSeen
 from tests.supervisor.conftest import wait_for
+from tests.supervisor.grafana import queries
 from tests.supervisor.place import Place, bodies, wait_for_state, wait_for_step
 from tests.supervisor.report.long_run import long_run
 
@@ -85,8 +89,10 @@ def test_a_port_that_is_taken_is_said(place) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
         done = place.ciuic("supervise", "--once", "--metrics-port", port)
-    assert done.returncode == 1
+        page = place.ciuic("supervise", "--once", "--page-port", port)
+    assert (done.returncode, page.returncode) == (1, 1)
     assert f"--metrics-port {port}" in done.stderr
+    assert f"--page-port {port}" in page.stderr
 
 
 def test_series_are_bounded_however_long_the_history_and_however_many_runs(root) -> None:
@@ -168,6 +174,19 @@ def asked(url: str, path: str, key: str) -> list[dict]:
         return []
 
 
+def answers(url: str, query: str) -> list | None:
+    """What a real Prometheus finds; None where it cannot understand the query."""
+    try:
+        with urllib.request.urlopen(
+            f"{url}/api/v1/query?query={urllib.parse.quote(query)}", timeout=20
+        ) as answer:
+            found = json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        print(query, error.read())
+        return None
+    return found["data"]["result"] if found["status"] == "success" else None
+
+
 def test_a_real_prometheus_takes_the_figures_and_fires_for_a_run_that_needs_a_person(place, tmp_path) -> None:
     program = shutil.which("prometheus")
     if program is None:
@@ -196,6 +215,12 @@ def test_a_real_prometheus_takes_the_figures_and_fires_for_a_run_that_needs_a_pe
         [alert] = wait_for(firing, what="the alert in Prometheus")
         assert alert["labels"]["run"] == run.run_id
         assert alert["annotations"]["command"] == f"ciuic explain {run.run_id}"
+        # The dashboard's queries on these figures: all can be computed, and those about runs and supervisor find some.
+        results = {query: answers(url, query) for query in queries()}
+        assert [query for query, found in results.items() if found is None] == []
+        assert results['ciuic_runs{state="failed"}']
+        assert results['ciuic_run_state{run=~".*"} == 1']
+        assert results["time() - ciuic_supervisor_last_tick_timestamp_seconds"]
         rules = [rule for group in asked(url, "rules", "groups") for rule in group["rules"]]
         assert len(rules) == 8
         assert {rule["health"] for rule in rules} == {"ok"}, (
