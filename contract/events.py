@@ -316,7 +316,8 @@ class AlertQueued(Body):
     """Into the outbox. `key` folds duplicates until recovery; `text` maps language → message.
 
     `receivers`: names of those it is for; () is nobody, "" (also what older versions wrote) the first one.
-    `answers`: severity of what this is the end of: whoever was told of that is told this too.
+    `answers`: severity of what this is the end of: whoever was told of that is told this too. `ends`: its key.
+    `asks`: somebody must act, although nothing has failed.
     """
 
     id: str
@@ -325,6 +326,8 @@ class AlertQueued(Body):
     title: Mapping[str, str]
     text: Mapping[str, str]
     answers: str = ""
+    ends: str = ""
+    asks: bool = False
     receivers: tuple[str, ...] = ("",)
 
 

@@ -320,7 +320,8 @@ def _alert_queued(history: History, body: ev.AlertQueued, at: float) -> History:
     history = _with(
         history,
         outbox=kept,
-        open_keys=history.open_keys | {body.key},
+        # What an end closes may come again, and end again.
+        open_keys=(history.open_keys - {body.ends}) if body.ends else history.open_keys | {body.key},
         incident_keys=history.incident_keys | incident,
         alerts_failed=history.alerts_failed + given_up,
     )

@@ -73,6 +73,7 @@ def facts_of(reading: Any, lang: str = "en", *, seen: bool) -> dict[str, Any]:
     `seen`: nobody keeps the recorded state true, so that the state is what this look shows.
     """
     from supervisor.core.status import status as facts_for_programs
+    from supervisor.mail import held_back
     from supervisor.outlook import as_seen
 
     now = time.time()
@@ -83,9 +84,14 @@ def facts_of(reading: Any, lang: str = "en", *, seen: bool) -> dict[str, Any]:
     facts = facts_for_programs(reading.history, reading.observation, reading.verdict, now)
     if lang == "zh":
         facts = _in_chinese(facts, reading)
+    waits = held_back(reading.history, reading.config.alerts.receivers, now)
     return {
         **facts,
-        "alerts": {**facts["alerts"], "problem": _said(reading.alert_problem, lang)},
+        "alerts": {
+            **facts["alerts"],
+            "problem": _said(reading.alert_problem, lang),
+            "held_back": {"reason": _said(waits.reason, lang), "until": waits.until} if waits else None,
+        },
         "observe_only": reading.config.supervisor.observe_only,
     }
 

@@ -136,13 +136,13 @@ def _ask(
         def say(text: str) -> None:
             typer.echo(chinese(text, {}) if lang == "zh" else text, err=True)
 
-        if settings and kind == "set":  # a typing error is told here and now
+        changes: Sequence[object] = ()
+        if kind in {"set", "resume"}:
             _not_completed(found)
+        if settings and kind == "set":  # a typing error is told here and now
             checked(settings, read_resolved(found.config))
         elif settings:
             _, changes = amended(read_resolved(found.config), settings, source=found.run_id)
-            for item in changes:
-                say(f"{found.run_id}: {item}")
         asked = {
             **({} if until is None else {"until": until}),
             **({"set": list(settings)} if settings else {}),
@@ -154,6 +154,8 @@ def _ask(
     except (NoSuchRunError, OSError, ValueError) as error:
         typer.echo(f"{kind}: {explained(error, place.path)}", err=True)
         raise typer.Exit(1) from None
+    for item in changes if outcome.ok else ():
+        say(f"{found.run_id}: {item}")
     typer.echo(f"{found.run_id}{'：' if lang == 'zh' else ': '}{outcome.told(lang)}")
     if not outcome.ok:
         raise typer.Exit(1)
@@ -167,8 +169,9 @@ def _not_completed(run: "RunDir") -> None:
 
     if fold(JournalReader(run.journal).new()).state is RunState.COMPLETED:
         raise ValueError(
-            "the run is completed, and nothing of it changes any more; "
-            "a new one takes other settings: ciuic submit CONFIG --set SECTION.KEY=VALUE"
+            "the run is completed, and nothing of it changes any more. To train further, start a new run from its "
+            f"weights: `ciuic export {run.run_id}`, then `ciuic submit CONFIG --set model.init_from=DIRECTORY` "
+            "(and --set run.steps=N)"
         )
 
 

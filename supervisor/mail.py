@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from contract import events as ev
 from contract.config.alerts import Receiver
+from contract.history import History
 from supervisor.adapters.courier import Courier, Parcel, Receipt
 from supervisor.adapters.leadership import OvertakenError
 from supervisor.adapters.post import Letter
@@ -37,11 +38,6 @@ class _Desk:
 
     book: Book
     receivers: tuple[Receiver, ...]
-
-    def names_of(self, key: tuple[str, str]) -> frozenset[str]:
-        """Under which names this run's outbox holds what is for the robot; "" (older versions) is the first one."""
-        found = [number for number, item in enumerate(self.receivers) if _robot_key(item) == key]
-        return frozenset({self.receivers[number].name for number in found} | ({""} if 0 in found else set()))
 
 
 class Mail:
@@ -85,9 +81,8 @@ class Mail:
 
     def held(self, book: Book, receivers: Sequence[Receiver], now: float) -> bool:
         """Whether all that this run has to tell is held back by quiet hours or a silence (or it has nothing)."""
-        desk = _Desk(book=book, receivers=tuple(receivers))
         for receiver in receivers:
-            mine = waiting(book.run.run_id, book.history, desk.names_of(_robot_key(receiver)))
+            mine = waiting(book.run.run_id, book.history, names_of(receivers, receiver))
             if mine is None:
                 continue
             coming = next_delivery([mine], (), receiver, now)
@@ -128,7 +123,7 @@ class Mail:
         """What all runs have for this robot."""
         found = []
         for run_id, desk in self._desks.items():
-            if desk.book.history.outbox and (names := desk.names_of(_robot_key(receiver))):
+            if desk.book.history.outbox and (names := names_of(desk.receivers, receiver)):
                 found.append(waiting(run_id, desk.book.history, names))
         return [box for box in found if box is not None]
 
@@ -222,6 +217,27 @@ class Mail:
         if key not in self._said:
             self._said.add(key)
             self._say(text)
+
+
+def names_of(receivers: Sequence[Receiver], robot: Receiver) -> frozenset[str]:
+    """Under which names a run's outbox holds what is for this robot; "" (older versions) is the first one."""
+    found = [number for number, item in enumerate(receivers) if _robot_key(item) == _robot_key(robot)]
+    return frozenset({receivers[number].name for number in found} | ({""} if 0 in found else set()))
+
+
+def held_back(history: History, receivers: Sequence[Receiver], now: float) -> Wait | None:
+    """Until when something that this run has to tell is held back, and why; None: nothing is for more than a while.
+
+    From this run's journal alone: what other runs have told through the same robot is not in it.
+    """
+    for receiver in receivers:
+        names = names_of(receivers, receiver)
+        mine = waiting(history.run, history, names)
+        sent = sorted(at for name, at in history.sent_at if name in names)
+        coming = next_delivery([mine], sent, receiver, now) if mine else None
+        if isinstance(coming, Wait) and coming.reason:
+            return coming
+    return None
 
 
 def _robot_key(receiver: Receiver) -> tuple[str, str]:

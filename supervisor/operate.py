@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from contract.config import ConfigError, read_resolved
+from contract.control import read_control
 from contract.events import Event, EvidenceKept, ProfileKept, RequestDone
 from contract.files import FileLock, lock_is_held
 from contract.fold import fold
@@ -135,7 +136,7 @@ def _ourselves(
             leadership.beat()
             supervision.tick()
             done = watch.look()
-            if done is not None and (watch.at_rest or not done.ok):
+            if done is not None and (not done.ok or (watch.at_rest and watch.passed_on)):
                 return watch.outcome(done)
             time.sleep(max(_POLL_S, min(1.0, supervision.due_at - time.monotonic())))
         why = _unheard(supervision)
@@ -156,6 +157,7 @@ class _Watch:
     """Follows the journal for the answer to one request."""
 
     def __init__(self, run: RunDir, request_id: str) -> None:
+        self._run = run
         self._reader = JournalReader(run.journal)
         self._id = request_id
         self._done: RequestDone | None = None
@@ -186,6 +188,18 @@ class _Watch:
         if self._history.state.final:
             return newest is None or newest.ended is not None or newest.submitted_at is None
         return newest is not None and newest.submitted_at is not None and newest.ended is None
+
+    @property
+    def passed_on(self) -> bool:
+        """Whether the agents of a job that goes on can read what was set: they know nothing of the journal."""
+        try:
+            control = read_control(self._run)
+        except ValueError:  # damaged: the next round writes it anew
+            return False
+        newest = self._history.newest
+        if control is None or newest is None or self._history.state.final or control.attempt != newest.number:
+            return True
+        return dict(control.hot) == dict(self._history.hot)
 
     @property
     def where(self) -> str:

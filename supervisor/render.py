@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -97,7 +98,7 @@ def _run(facts: Facts, trend: Trend | None, lang: str, unwatched_s: float | None
     alerts = facts["alerts"]
     counts = text("alert-counts", lang, **{key: alerts[key] for key in ("sent", "pending", "failed")})
     parts.append(Text(f"{text('alerts', lang)}: {counts}"))
-    parts += [Text(line, style="yellow") for line in _alert_notes(alerts, lang)]
+    parts += [Text(line, style="yellow") for line in alert_notes(alerts, lang)]
     if alerts.get("problem"):
         parts.append(Text(text("no-alerts", lang, why=alerts["problem"]), style="yellow"))
     titles = [text(key, lang) for key in ("attempt", "job", "nodes", "generations", "reason")]
@@ -236,19 +237,22 @@ def _run_cells(row: Facts, lang: str) -> list[Text]:
         Text("/".join(str(alerts.get(key, 0)) for key in ("sent", "pending", "failed"))),
         Text(
             ("；" if lang == "zh" else "; ").join(
-                [str(row["reason"]), *queue_lines(row, lang), *_alert_notes(alerts, lang)]
+                [str(row["reason"]), *queue_lines(row, lang), *alert_notes(alerts, lang)]
             )
         ),
     ]
 
 
-def _alert_notes(alerts: Facts, lang: str) -> list[str]:
+def alert_notes(alerts: Facts, lang: str) -> list[str]:
     """Who knows of the incident, who silenced the run."""
     found = []
     if known := alerts.get("acknowledged"):
         found.append(text("acknowledged", lang, by=known["by"], at=_moment(known["at"])))
     if quiet := alerts.get("silenced"):
         found.append(text("silenced", lang, by=quiet["by"], until=_moment(quiet["until"])))
+    if waits := alerts.get("held_back"):
+        wait = duration(max(0.0, waits["until"] - time.time()), lang)
+        found.append(text("held-back", lang, why=waits["reason"], wait=wait))
     return found
 
 

@@ -85,6 +85,7 @@ TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "{by} 已于 {at} 确认：解决前不再重复通知",
         ),
         "silenced": ("Silenced by {by} until {until}", "{by} 已静默到 {until}"),
+        "held-back": ("Held back: {why}, next in {wait}", "暂缓发送：{why}，{wait}后发下一条"),
         "no-alerts": ("Alerts are not delivered: {why}", "告警未送达：{why}"),
         "delivered": ("{name}: delivered", "{name}：已送达"),
         "not-delivered": ("{name}: NOT delivered: {why}", "{name}：未送达：{why}"),

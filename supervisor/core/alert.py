@@ -21,6 +21,7 @@ def alert(
     titles: tuple[str, str],
     lines: tuple[list[str], list[str]],
     answers: str = "",
+    ends: str = "",
 ) -> AlertQueued:
     """The id is made of what happened, so that a second try after a crash is the same alert."""
     run = history.run or "run"
@@ -37,6 +38,7 @@ def alert(
         key=key,
         severity=severity,
         answers=answers,
+        ends=ends,
         title={language: one_line(heads[language], 160) for language in LANGUAGES},
         text=texts,
     )

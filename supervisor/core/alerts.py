@@ -1,6 +1,7 @@
 """What people are told of failures and of the run's end: Chinese first, English beside it, with what to do."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from contract.config import RunConfig
@@ -37,7 +38,7 @@ def failed(
     next_attempt: int,
     avoided: tuple[Suspect, ...] = (),
 ) -> AlertQueued:
-    """A failure that is being answered.
+    """A failure that is being answered; by nobody but its reader, where the run is only observed.
 
     `next_attempt`: the number of a new job, should one be needed. `avoided`: nodes of the failure that the run does
     without from now on.
@@ -70,7 +71,7 @@ def failed(
     en.append("You: please act" if observed else "You: nothing to do; the recovery will be told")
     zh.append(_place(history, config, failure, "zh"))
     en.append(_place(history, config, failure, "en"))
-    return alert(
+    found = alert(
         history,
         key=f"failure:{failure.cause}",
         place=f"a{failure.attempt:04d}-g{failure.generation:04d}",
@@ -78,6 +79,7 @@ def failed(
         titles=(failure_words.title(failure, "zh"), failure_words.title(failure, "en")),
         lines=(zh, en),
     )
+    return replace(found, asks=observed)
 
 
 def stopped(history: History, config: RunConfig, failure: Judged, stop: Stop) -> AlertQueued:

@@ -207,7 +207,7 @@ def _saves(case: Case) -> tuple[Action, ...]:
 
 def _news(case: Case) -> tuple[Action, ...]:
     """What people are told beside the answer to a failure."""
-    newest, generation, job = case.newest, case.generation, case.observation.job
+    newest, generation = case.newest, case.generation
     told: tuple[Action, ...] = ()
     if newest is None or newest.ended is not None:
         return told
@@ -216,17 +216,27 @@ def _news(case: Case) -> tuple[Action, ...]:
     if generation is not None and generation.recovered is not None and not known:
         told += case.tell(alerts.recovered(case.history, generation.recovered))
     for notice in case.history.notices.values():
-        told += case.tell(troubles.noticed(case.history, notice))
-        if notice.over is not None:
+        if notice.over is None:
+            told += case.tell(troubles.noticed(case.history, notice))
+        elif notice.key in case.history.open_keys:
             told += case.tell(troubles.notice_over(case.history, notice))
     told += _saves(case)
     if case.failure is None:  # else its alert says it
         for _, body in case.history.left_out:
             if body.attempt == newest.number:
                 told += case.tell(troubles.left_out(case.history, body))
+    return told + _held(case, newest.number) + _queue(case)
+
+
+def _held(case: Case, attempt: int) -> tuple[Action, ...]:
+    """A job that somebody must release, and the all-clear."""
+    job = case.observation.job
     if case.seen and job.state is JobState.HELD:
-        told += case.tell(troubles.held(case.history, newest.number, job.reason))
-    return told + _queue(case)
+        return case.tell(troubles.held(case.history, attempt, job.reason))
+    waits = troubles.held_key(attempt) in case.history.open_keys
+    if waits and job.state in {JobState.PENDING, JobState.RUNNING}:
+        return case.tell(troubles.released(case.history, attempt, job.state))
+    return ()
 
 
 def _queue(case: Case) -> tuple[Action, ...]:

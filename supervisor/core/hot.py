@@ -38,7 +38,10 @@ def _set(case: Case, request: Request) -> tuple[Action, ...]:
     said += ["a profile of the next steps, see ciuic profile RUN --show"] if "profile" in once else []
     events = (HotSet(values=values, by=request.by),) if values else ()
     answer = Answer(request=request, outcome="; ".join(said), ok=True, events=events)
-    return (*(_order(case, request, kind) for kind in once), answer)
+    control = case.observation.control
+    # At once: nobody may come back to a run whose watchdog is off.
+    on = (PassOn(attempt=control.attempt, reason=told(values)),) if values and control and case.seen else ()
+    return (*(_order(case, request, kind) for kind in once), answer, *on)
 
 
 def _impossible(case: Case, once: tuple[str, ...]) -> str:

@@ -13,6 +13,8 @@ _NAMED = 6  # runs named in a line; the others are counted
 _NEEDS_A_PERSON = (RunState.FAILED, RunState.UNKNOWN)
 _SHARED_RUNS = 3  # so many runs with one kind of failure: it is hardly their own
 
+Topic = tuple[str, str, str]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
@@ -25,6 +27,16 @@ class Entry:
     @property
     def critical(self) -> bool:
         return self.state.alert.severity == "critical"
+
+    @property
+    def urgent(self) -> bool:
+        """Whether somebody must act on it: of a run that is over nothing is asked any more."""
+        return self.critical or (self.state.alert.asks and not self.run_state.final)
+
+    @property
+    def topic(self) -> Topic:
+        """What it is about: the same for the beginning of something and its end."""
+        return (self.run, self.state.receiver, self.state.alert.ends or self.state.alert.key)
 
     @property
     def digest(self) -> bool:

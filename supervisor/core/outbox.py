@@ -15,7 +15,7 @@ from contract.outbox import DIGEST, AlertState
 from contract.states import RunState
 from supervisor.core.actions import Wait
 from supervisor.core.hours import quiet_until
-from supervisor.core.message import Entry, compose
+from supervisor.core.message import Entry, Topic, compose
 from supervisor.core.services import SERVICES, Service
 from supervisor.core.text import cut
 
@@ -24,14 +24,17 @@ _WINDOW_S = 60.0
 _HOUR_S = 3600.0
 _FIRST_RETRY_S = 2.0
 _LAST_RETRY_S = 60.0
+_CRITICAL, _ASKS, _NEWS, _DIGEST = range(4)
 _SINGLY = 4  # more than so many waiting messages of one rank of urgency are folded into one
 _FEW_RUNS = 2
 # Runs that fail together fail within seconds of each other: the first waits a little for the others.
 _GATHER_S = 3.0
 _GATHER_MOST_S = 15.0
-# (messages within the last hour, least time between two): a storm becomes a handful. What needs a person never waits.
+# (messages within the last hour, least time between two): a storm of news becomes a handful. What somebody must act
+# on (critical, or `asks`) never waits for this, and stays within the robot's minute all the same.
 _SPACING = ((12, 600.0), (8, 60.0))
 
+SPACED = "more than {count} this hour"
 HELD = "quiet hours, or the run is silenced"
 MAYBE = {"zh": "（可能重复）", "en": "(may be a repeat) "}
 
@@ -102,38 +105,56 @@ def next_delivery(
     pending = [Entry(run=box.run, run_state=box.state, state=state) for box in boxes for state in box.alerts]
     if not pending:
         return None
+    pending.sort(key=lambda entry: entry.state.queued_at)
+    over = _over(pending)
     silent = {box.run: box.silenced_until for box in boxes}
-    held = [(max(silent[entry.run], _quiet(entry, receiver, now)), entry) for entry in pending]
+    quiet = quiet_until(receiver, now)
+    held = [
+        (max(silent[entry.run], 0.0 if _rank_of(entry, over) == _CRITICAL else quiet), entry)
+        for entry in pending
+    ]
     free = [entry for until, entry in held if until <= now]
     if not free:
         return Wait(until=min(until for until, _ in held), reason=HELD)
-    group = _group(free)
+    group = _group(free, over)
     head = group[0]
+    spaced_at, why = _spaced_at(group, sent_at, now) if _rank_of(head, over) > _ASKS else (now, "")
     ready_at = max(
         _free_at(sent_at, receiver, service, now),
         _retry_at(head.state, now),
         _pause_until(pending, service, now),
         now if alone else _gathered_at(group, now),
-        _spaced_at(group, sent_at, now),
+        spaced_at,
     )
     if ready_at > now:
-        return Wait(until=ready_at, reason=f"alert {head.state.alert.id} waits for its turn")
-    return _message(group, receiver, service)
+        turn = f"alert {head.state.alert.id} waits for its turn"
+        return Wait(until=ready_at, reason=why if spaced_at == ready_at else turn)
+    return _message(group, _topic(head, free, over), receiver, service)
 
 
-def _quiet(entry: Entry, receiver: Receiver, now: float) -> float:
-    return 0.0 if entry.critical else quiet_until(receiver, now)
+def _over(pending: Sequence[Entry]) -> frozenset[Topic]:
+    """What has come to its end while it waited: it needs nobody any more, and leaves with its end."""
+    newest = {entry.topic: entry for entry in pending}
+    return frozenset(topic for topic, entry in newest.items() if entry.state.alert.ends)
 
 
-def _group(free: Sequence[Entry]) -> list[Entry]:
-    """What leaves together: critical ones first, then the rest, digests last and by themselves; oldest first."""
+def _rank_of(entry: Entry, over: frozenset[Topic]) -> int:
+    """Critical ones first, then what else somebody must act on, then the rest, digests last and by themselves."""
+    if entry.urgent and entry.topic not in over:
+        return _CRITICAL if entry.critical else _ASKS
+    return _DIGEST if entry.digest else _NEWS
 
-    def rank(entry: Entry) -> tuple[bool, bool]:
-        return (not entry.critical, entry.digest)
 
-    first = min(rank(entry) for entry in free)
+def _group(free: Sequence[Entry], over: frozenset[Topic]) -> list[Entry]:
+    """What leaves together: of one rank."""
+    first = min(_rank_of(entry, over) for entry in free)
     # A recovery never overtakes the failure that it answers: within a rank the order of queueing stays.
-    return sorted((item for item in free if rank(item) == first), key=lambda item: item.state.queued_at)
+    return [entry for entry in free if _rank_of(entry, over) == first]
+
+
+def _topic(head: Entry, free: Sequence[Entry], over: frozenset[Topic]) -> list[Entry]:
+    """This one; and what came of it, when it is over: whoever reads of it reads how it is now."""
+    return [entry for entry in free if entry.topic == head.topic] if head.topic in over else [head]
 
 
 def _free_at(sent_at: Sequence[float], receiver: Receiver, service: Service, now: float) -> float:
@@ -174,22 +195,21 @@ def _gathered_at(group: Sequence[Entry], now: float) -> float:
     return until if last <= now else now
 
 
-def _spaced_at(group: Sequence[Entry], sent_at: Sequence[float], now: float) -> float:
-    """The more has been said within the hour, the longer the rest gathers. The last words of a run wait less."""
-    if group[0].critical or not sent_at:
-        return now
+def _spaced_at(group: Sequence[Entry], sent_at: Sequence[float], now: float) -> tuple[float, str]:
+    """The more has been said within the hour, the longer the rest gathers, and why. A run's last words wait less."""
     recent = [min(at, now) for at in sent_at if now - at < _HOUR_S]
-    gap = next((gap for count, gap in _SPACING if len(recent) >= count), 0.0)
-    if any(entry.run_state.final for entry in group):
-        gap = min(gap, _WINDOW_S)
-    return max(recent) + gap if recent else now
+    for count, gap in _SPACING:
+        if len(recent) >= count:
+            final = any(entry.run_state.final for entry in group)
+            return max(recent) + (min(gap, _WINDOW_S) if final else gap), SPACED.format(count=count)
+    return now, ""
 
 
-def _message(group: Sequence[Entry], receiver: Receiver, service: Service) -> Deliver:
-    """One alert as it is, or many folded into one message."""
+def _message(group: Sequence[Entry], topic: list[Entry], receiver: Receiver, service: Service) -> Deliver:
+    """One alert as it is (or with its end), or many folded into one message."""
     runs = {entry.run for entry in group}
     fold = len(group) > _SINGLY or len(runs) > _FEW_RUNS or group[0].digest
-    carried = list(group) if fold else [group[0]]
+    carried = list(group) if fold else topic
     # Only a try that the robot did not answer may have arrived. Folded ones are marked if any of them is one.
     maybe = any(_may_have_arrived(entry.state) for entry in carried)
     mark = MAYBE[receiver.language] if maybe else ""

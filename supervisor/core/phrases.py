@@ -22,7 +22,7 @@ CAUSES: Words = MappingProxyType(
         "config": ("配置错误", "configuration error"),
         "import": ("导入失败", "import failed"),
         "data": ("数据错误", "data"),
-        "checkpoint": ("检查点不可用", "no usable checkpoint"),
+        "checkpoint": ("检查点读写失败", "a checkpoint could not be read or written"),
         "traceback": ("程序异常", "exception"),
         "nan": ("数值异常（NaN/Inf）", "numbers not finite"),
         "loss-spike": ("损失突增", "loss spike"),

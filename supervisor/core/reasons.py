@@ -28,8 +28,8 @@ _RULES: tuple[tuple[str, str], ...] = (
     (r"(?P<run>\S+): left alone from now on", "{run}：不再看护"),
     (r"(?P<run>\S+): (?P<what>request \w+ of .+)", "{run}：{what}"),
     (
-        r"the run is (?P<state>\w+), and nothing of it changes any more; a new one takes other settings: (?P<command>.+)",
-        "任务{state}，不能再改设置；新任务可用其他设置：{command}",
+        r"the run is (?P<state>\w+), and nothing of it changes any more\. To train further, .+: (?P<first>`ciuic export \S+`), then (?P<then>`.+`) \(and (?P<more>.+)\)",
+        "任务{state}，不会再有变化。要继续训练，请用它的权重开始新任务：先 {first}，再 {then}（以及 {more}）",
     ),
     (r"alerts are not configured \(set (?P<key>\S+)\)", "没有配置告警接收方（请设置 {key}）"),
     (r"alerts are not configured(?:: (?P<why>.+))?", "没有配置告警接收方：{why}"),
@@ -184,6 +184,9 @@ _RULES: tuple[tuple[str, str], ...] = (
     (r"no agent could keep any evidence", "没有节点代理能保存现场"),
     (r"no worker runs now: there is nothing to look at", "当前没有 worker 在运行，没有可看的内容"),
     (r"without (?P<nodes>\S+(?:, \S+)*)", "缺少 {nodes}"),
+    (r"more than (?P<count>\d+) this hour", "一小时内已超过 {count} 条"),
+    (r"quiet hours, or the run is silenced", "免打扰时段，或已静音"),
+    (r"alert \S+ waits for its turn", "排队等候发送"),
     (r"this request does not say until when", "请求没有说明到什么时候"),
     (
         r"not answered within (?P<s>\d+) s; request (?P<id>\S+) stays open\. (?P<what>.+)",

@@ -154,11 +154,12 @@ def _went(body: ev.GenerationWent, language: str) -> str:
 
 
 def _resumed(body: ev.GenerationResumed, language: str) -> str:
+    zh, en = ("继续", "resumed") if body.step else ("开始", "starts")
     return _say(
         language,
-        f"第 {body.generation} 次启动从第 {body.step} 步继续"
+        f"第 {body.generation} 次启动从第 {body.step} 步{zh}"
         + (f"，检查点取自 {body.restored_from}" if body.restored_from else ""),
-        f"generation {body.generation} of attempt {body.attempt} resumed at step {body.step}"
+        f"generation {body.generation} of attempt {body.attempt} {en} at step {body.step}"
         + (f", its checkpoint brought back from {body.restored_from}" if body.restored_from else ""),
     )
 

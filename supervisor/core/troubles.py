@@ -1,10 +1,13 @@
 """What people are told of that which surrounds a run: its queue, its disk, its copies, its pace, its supervision."""
 
+from dataclasses import replace
+
 from contract.copies.report import Report
 from contract.copies.store import Trouble
 from contract.copies.target import Kind
 from contract.events import AlertQueued, NodeLeftOut, SaveFailed
 from contract.history import History, Notice
+from contract.states import JobState
 from supervisor.core import failure_words
 from supervisor.core.advice import advice
 from supervisor.core.alert import alert
@@ -42,6 +45,7 @@ def notice_over(history: History, notice: Notice) -> AlertQueued:
     return alert(
         history,
         key=notice.over_key,
+        ends=notice.key,
         place=f"s{over.step}",
         severity="info",
         titles=(f"{cause[0]}：已恢复正常", f"{cause[1]}: over"),
@@ -59,7 +63,7 @@ def unknown_key(history: History) -> str:
 
 def unknown(history: History, reason: str, lasted_s: float) -> AlertQueued:
     """Nothing can be seen, and nothing is done."""
-    return alert(
+    found = alert(
         history,
         key=unknown_key(history),
         place=str(int(history.state_at)),
@@ -76,6 +80,7 @@ def unknown(history: History, reason: str, lasted_s: float) -> AlertQueued:
             ],
         ),
     )
+    return replace(found, asks=True)
 
 
 def seen_again(history: History, reason: str) -> AlertQueued:
@@ -83,6 +88,7 @@ def seen_again(history: History, reason: str) -> AlertQueued:
     return alert(
         history,
         key=f"seen:{int(history.state_at)}",
+        ends=unknown_key(history),
         place=str(int(history.state_at)),
         severity="info",
         answers="warning",
@@ -133,6 +139,7 @@ def saves_again(history: History) -> AlertQueued:
     return alert(
         history,
         key=f"saved:{int(history.saves_failing_since)}",
+        ends=saves_failing_key(history),
         place=f"s{step}",
         severity="info",
         titles=("检查点恢复正常", "checkpoints are written again"),
@@ -195,12 +202,18 @@ def queue_answers(history: History, key: str) -> AlertQueued:
     return alert(
         history,
         key=f"queue-back:{since}",
+        ends=key,
         place=since,
         severity="info",
         answers="warning",
         titles=("队列恢复应答", "the queue answers again"),
         lines=(["作业队列又有应答了。"], ["The queue answers again."]),
     )
+
+
+def held_key(attempt: int) -> str:
+    """One key a job."""
+    return f"held:{attempt}"
 
 
 def held(history: History, attempt: int, reason: str) -> AlertQueued:
@@ -212,13 +225,32 @@ def held(history: History, attempt: int, reason: str) -> AlertQueued:
     else:
         zh = f"作业在队列中被挂起（{why}），不会自己开始，需要有人放行或取消。"
         en = f"The job is held in the queue ({why}): somebody must release or cancel it."
-    return alert(
+    found = alert(
         history,
-        key=f"held:{attempt}",
+        key=held_key(attempt),
         place=f"a{attempt:04d}-r{len(history.faults)}",
         severity="warning",
         titles=("作业被挂起", "the job is held"),
         lines=([zh], [en]),
+    )
+    return replace(found, asks=True)
+
+
+def released(history: History, attempt: int, state: JobState) -> AlertQueued:
+    """The all-clear after `held`."""
+    runs = state is not JobState.PENDING
+    return alert(
+        history,
+        key=f"released:{attempt}",
+        ends=held_key(attempt),
+        place=f"a{attempt:04d}-r{len(history.faults)}",
+        severity="info",
+        answers="warning",
+        titles=("作业已放行", "the job is no longer held"),
+        lines=(
+            ["作业已开始运行，无需操作。" if runs else "作业已放行，正在排队，无需操作。"],
+            [f"The job {'runs' if runs else 'waits in the queue'}: there is nothing to do."],
+        ),
     )
 
 
@@ -299,6 +331,7 @@ def copy_back(history: History, kind: Kind, report: Report) -> AlertQueued:
     return alert(
         history,
         key=f"copy-back:{kind}:{int(report.was_behind_since)}",
+        ends=copy_key(kind, report.was_behind_since),
         place=str(int(report.was_behind_since)),
         severity="info",
         titles=(f"{word(COPIES, kind, 'zh')}已跟上", f"the {word(COPIES, kind, 'en')} has caught up"),

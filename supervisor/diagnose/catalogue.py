@@ -43,10 +43,14 @@ _KEYS = frozenset(
         "unless",
         "within",
         "any_level",
+        "generic",
         "zh",
         "en",
     }
 )
+
+# What a machine runs out of or breaks by.
+_REASONS = frozenset({Cause.DISK_FULL, Cause.FILESYSTEM, Cause.HOST_OOM, Cause.GPU_OOM, Cause.GPU_HARDWARE})
 
 
 class Tier(StrEnum):
@@ -81,7 +85,10 @@ class CatalogueError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One signature. `keys`: lower-case words of which one must be in the line (the cheap test before `patterns`)."""
+    """One signature. `keys`: lower-case words of which one must be in the line (the cheap test before `patterns`).
+
+    `generic`: it says what did not work, not why; a machine's own reason beside it says more.
+    """
 
     name: str
     cause: Cause
@@ -89,12 +96,17 @@ class Entry:
     retry: Retry
     blame: bool
     any_level: bool
+    generic: bool
     keys: tuple[str, ...]
     patterns: tuple[re.Pattern[str], ...]
     unless: re.Pattern[str] | None
     within: re.Pattern[str] | None
     zh: str
     en: str
+
+    def explains(self, other: "Entry") -> bool:
+        """Whether this is why the other one did not work."""
+        return other.generic and self.tier is Tier.ROOT and self.cause in _REASONS
 
     def match(self, text: str, frames: str = "") -> re.Match[str] | None:
         """The match in this text; `frames` are the lines of the traceback that it came from."""
@@ -189,6 +201,7 @@ def _entry(raw: Mapping[str, Any], fixes: Mapping[str, Any], where: str) -> Entr
             retry=Retry(raw.get("retry", "no")),
             blame=raw.get("blame", False),
             any_level=raw.get("any_level", False),
+            generic=raw.get("generic", False),
             keys=tuple(raw["keys"]),
             patterns=tuple(re.compile(pattern, re.IGNORECASE) for pattern in raw["patterns"]),
             unless=_compiled(raw.get("unless")),

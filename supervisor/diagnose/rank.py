@@ -176,7 +176,10 @@ def _first_root(roots: Sequence[Event]) -> Event | None:
         elsewhere = [event for event in roots if not event.fallback and event.file != first.file]
         first = elsewhere[0] if elsewhere else first
     explaining = (
-        event for event in roots if first.entry.cause in _EXPLAINS.get(event.entry.cause, frozenset())
+        event
+        for event in roots
+        if event.entry.explains(first.entry)
+        or first.entry.cause in _EXPLAINS.get(event.entry.cause, frozenset())
     )
     return next(explaining, first)
 

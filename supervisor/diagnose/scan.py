@@ -232,7 +232,7 @@ class Scanner:
         return replace(event, entry=entry, code=code)
 
     def _raised(self, raised: Raised) -> None:
-        """An exception: by its own words, else by its class. Of a chain the first that says something counts."""
+        """An exception: by its own words, else by its class. Of a chain the first that says something counts; why, if one says it."""
         keys = self._gate.keys_in(raised.text.lower().encode(errors="replace"))
         known = set(keys).intersection(self._catalogue.index)
         match = self._catalogue.match(raised.text, raised.frames, known)
@@ -245,7 +245,9 @@ class Scanner:
         if match and match.found.get("rank"):
             event = replace(event, rank=number_of(match.found["rank"]))
         previous = self._chain if raised.chained else None
-        if previous is not None and not (previous.fallback and match is not None):
+        if previous is not None and not (
+            match is not None and (previous.fallback or entry.explains(previous.entry))
+        ):
             return
         if previous in self._events:
             self._events.remove(previous)

@@ -13,7 +13,7 @@ import pytest
 from contract import events as ev
 from contract.beat import Beat
 from contract.config import read_resolved
-from contract.control import Control, write_control
+from contract.control import Control, read_control, write_control
 from contract.journal import Journal
 from contract.metrics import merged
 from contract.states import AgentPhase, ControlPhase, JobState
@@ -74,6 +74,19 @@ def test_pause_resume_and_cancel_without_a_supervisor(place) -> None:
     assert done.returncode == 0, done.stderr
     assert history(run).state == "cancelled"
     assert not alive(run)
+
+
+@pytest.mark.parametrize("watchdog", [True, False])
+def test_what_is_set_without_a_supervisor_has_reached_the_agents_when_the_command_says_so(
+    place, watchdog
+) -> None:
+    run = place.submit("--step-time", "0.05", steps=5000, watchdog=watchdog)
+    wait_for_step(run, 3)
+    done = place.ciuic("set", run.run_id, "lr_factor=0.5")
+    assert done.returncode == 0, done.stderr
+    assert "no supervisor is running" in done.stderr
+    assert "lr_factor=0.5 from the next step boundary on" in done.stdout
+    assert dict(read_control(run).hot) == {"lr_factor": 0.5}
 
 
 def test_resume_on_another_number_of_ranks(place) -> None:
@@ -216,14 +229,17 @@ def test_a_completed_run_says_that_nothing_of_it_changes(place) -> None:
     journal = Journal(run.journal, clock=time.time, epoch=0)
     journal.append(ev.StateChanged(state="completed", reason="x"))
     journal.close()
-    done = place.ciuic("set", run.run_id, "lr_factor=0.5")
-    assert done.returncode == 1
-    assert done.stderr.splitlines() == [
-        (
-            "set: the run is completed, and nothing of it changes any more; "
-            "a new one takes other settings: ciuic submit CONFIG --set SECTION.KEY=VALUE"
+    for words in (("set", "lr_factor=0.5"), ("resume",), ("resume", "--set", "run.steps=90")):
+        done = place.ciuic(words[0], run.run_id, *words[1:])
+        assert done.returncode == 1
+        said = (
+            f"{words[0]}: the run is completed, and nothing of it changes any more. To train further, start a new "
+            f"run from its weights: `ciuic export {run.run_id}`, then "
+            "`ciuic submit CONFIG --set model.init_from=DIRECTORY` (and --set run.steps=N)"
         )
-    ]
+        assert done.stderr.splitlines() == [said]
+    zh = place.ciuic("resume", run.run_id, "--lang", "zh", LANG="zh_CN.UTF-8").stderr
+    assert f"要继续训练，请用它的权重开始新任务：先 `ciuic export {run.run_id}`" in zh
 
 
 @pytest.fixture

@@ -8,11 +8,13 @@ import pytest
 from contract import events as ev
 from contract.config.alerts import DingTalk, Feishu, Webhook, WeCom
 from contract.event_lines import decode
+from contract.fold import fold
 from supervisor.adapters.leadership import take
 from supervisor.book import Book
 from supervisor.core.outbox import addressed
 from supervisor.demo.robot import Answer
-from supervisor.mail import Mail
+from supervisor.mail import Mail, held_back
+from supervisor.render import alert_notes
 from tests.supervisor.conftest import bare_run, config_of, wait_for
 from tests.supervisor.robots import DingTalkRobot, FeishuRobot, JsonServer
 
@@ -432,3 +434,18 @@ def test_a_silenced_run_is_quiet_until_the_end_and_then_tells_in_one_message(roo
     building.until_empty()
     assert len(robot.texts()) == 1
     building.close()
+
+
+def test_status_says_why_a_message_waits() -> None:
+    told = [ev.AlertTried(id=f"x{number}", at=1000.0 + number) for number in range(12)]
+    news = ev.AlertQueued(id="a", key="a", severity="info", title={"en": "a"}, text={"en": "a"})
+    history = fold(
+        ev.Event(seq=number, time=1100.0, epoch=1, body=body)
+        for number, body in enumerate([*told, news], start=1)
+    )
+    waits = held_back(history, (WeCom(),), 1131.0)
+    assert waits is not None
+    [line] = alert_notes({"held_back": {"reason": waits.reason, "until": time.time() + 480}}, "en")
+    assert line.startswith("Held back: more than 12 this hour, next in ")
+    assert waits.until == 1611.0
+    assert held_back(history, (WeCom(),), 1611.0) is None

@@ -216,9 +216,19 @@ def _balanced(state: State, wanted: Batch) -> Decision:
     after = max(count * its for count, its in zip(near, seconds, strict=True))
     if after > before * (1 - _WORTH):
         return Decision(state=state)
+    return _changed(state, replace(plan, samples=near), _uneven(plan, seconds), wanted)
+
+
+def _uneven(plan: Plan, seconds: Sequence[float]) -> str:
+    """Who is slow; where nobody is, who has too much to do."""
     slowest = max(range(len(seconds)), key=seconds.__getitem__)
-    reason = f"rank {slowest} needs {seconds[slowest] / min(seconds):.1f} times as long for a sample as the fastest"
-    return _changed(state, replace(plan, samples=near), reason, wanted)
+    times = f"{seconds[slowest] / min(seconds):.1f}"
+    if times != "1.0":
+        return f"rank {slowest} needs {times} times as long for a sample as the fastest"
+    most = max(range(len(seconds)), key=plan.samples.__getitem__)
+    return (
+        f"all ranks are equally fast, and rank {most} has {plan.samples[most]} samples of {plan.global_batch}"
+    )
 
 
 def _shares(weights: Sequence[float], total: int, least: int, most: int) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """How one optimizer step is cut into micro-batches. Pure; the same on all ranks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,15 +44,12 @@ class Plan:
         return tuple(found)
 
     def __str__(self) -> str:
-        """As a sentence has it: `16 samples in 2 micro-steps of 4 4`."""
-        each = {self.size(rank, 0) for rank in range(len(self.samples))}
-        sizes = (
-            f"{each.pop()}"
-            if len(each) == 1
-            else " ".join(str(self.size(r, 0)) for r in range(len(self.samples)))
-        )
+        """As a sentence has it: `16 samples in 2 micro-steps of 4 a rank`, `16 samples in 2 micro-steps, 11 5 a rank`."""
         steps = "1 micro-step" if self.micro_steps == 1 else f"{self.micro_steps} micro-steps"
-        return f"{self.global_batch} samples in {steps} of {sizes} a rank"
+        if any(count % self.micro_steps for count in self.samples):
+            return f"{self.global_batch} samples in {steps}, {_each(self.samples)} a rank"
+        sizes = [count // self.micro_steps for count in self.samples]
+        return f"{self.global_batch} samples in {steps} of {_each(sizes)} a rank"
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint; short when all ranks have the same."""
@@ -69,6 +66,10 @@ class Plan:
         samples = state["samples"]
         spread = (samples,) * state["ranks"] if isinstance(samples, int) else tuple(samples)
         return cls(samples=spread, micro_steps=state["micro_steps"])
+
+
+def _each(counts: Sequence[int]) -> str:
+    return str(counts[0]) if len(set(counts)) == 1 else " ".join(map(str, counts))
 
 
 def configured(batch: Batch, ranks: int) -> Plan:

@@ -521,7 +521,8 @@ def set_request(*words: str) -> Request:
 
 def test_what_is_set_while_it_trains_is_journalled_before_control_json_follows() -> None:
     asked = seen(requests=(set_request("lr_factor=0.5", "checkpoint=now"),))
-    passed, answer = act(history(), asked)
+    passed, answer, on = act(history(), asked)
+    assert (on.order, on.reason) == ("", "lr_factor=0.5"), "at once: nobody may come back"
     assert (passed.kind, passed.order) == ("checkpoint", "7")
     assert answer.events == (ev.HotSet(values={"lr_factor": 0.5}, by="li"),)
     assert answer.outcome == "lr_factor=0.5 from the next step boundary on; a checkpoint after the next step"
@@ -635,6 +636,23 @@ def test_a_held_job_is_told_once() -> None:
     (tell,) = act(past, held)
     assert "JobHeldAdmin" in tell.alert.text["zh"]
     assert act(fold_of(events(*BEGUN[:3], tell.alert)), held) == ()
+
+
+def test_a_held_job_that_is_released_is_told_and_told_again_when_it_is_held_again() -> None:
+    def looks(state: JobState):
+        return seen(nodes=(), members=(), job=JobLook(state=state, reason="JobHeldAdmin"))
+
+    journal = [*BEGUN[:3]]
+    for _ in range(2):
+        assert act(fold_of(events(*journal)), looks(JobState.PENDING)) == ()
+        (held,) = act(fold_of(events(*journal)), looks(JobState.HELD))
+        assert held.alert.asks, "it waits behind no news"
+        journal.append(held.alert)
+        assert act(fold_of(events(*journal)), looks(JobState.HELD)) == ()
+        (over,) = act(fold_of(events(*journal)), looks(JobState.PENDING))
+        assert over.alert.ends == held.alert.key
+        assert "nothing to do" in over.alert.text["en"]
+        journal.append(over.alert)
 
 
 def test_of_a_job_that_asks_for_too_much_nobody_is_asked_to_release_it() -> None:

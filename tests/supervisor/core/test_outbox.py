@@ -1,5 +1,7 @@
 """The outbox: order, rate, retries, repeats, folding, and what the robot's answers mean."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -240,6 +242,38 @@ def test_the_more_was_said_the_longer_the_rest_gathers_but_never_what_needs_a_pe
     assert isinstance(next_delivery(urgent, many, WECOM, NOW), Deliver)
     last_words = [Waiting(run="r", state=RunState.COMPLETED, alerts=calm[0].alerts)]
     assert next_delivery(last_words, many, WECOM, NOW).until == NOW - 10 + 60
+
+
+def about(name: str, **more) -> ev.AlertQueued:
+    return replace(alert(name), **more)
+
+
+def test_what_somebody_must_act_on_does_not_wait_behind_news_but_for_the_robots_minute() -> None:
+    said = [NOW - 10 * number for number in range(1, 17)]
+    news = (NOW - 9, alert("news"))
+    held = boxes(box(news, (NOW - 1, about("held:1", asks=True))))
+    assert ids(next_delivery(held, said, WECOM, NOW)) == ["held:1"]
+    minute = [NOW - 59 + number for number in range(WECOM.per_minute)]
+    assert next_delivery(held, minute, WECOM, NOW).until == pytest.approx(NOW + 1)
+    over = [replace(held[0], state=RunState.CANCELLED)]
+    assert isinstance(next_delivery(over, said, WECOM, NOW), Wait), "of a run that is over nothing is asked"
+
+
+@pytest.mark.parametrize("more", [{"asks": True}, {"severity": "critical"}, {"severity": "info"}])
+def test_what_is_over_before_it_was_told_is_one_message_that_says_both_and_needs_nobody(more) -> None:
+    said = [NOW - 10 * number for number in range(1, 17)]
+    begun = about("held:1", **more)
+    end = about("released:1", severity="info", answers="warning", ends="held:1")
+    both = boxes(box((NOW - 9, begun), (NOW - 5, alert("other")), (NOW - 1, end)))
+    assert next_delivery(both, said, WECOM, NOW).reason == "more than 12 this hour"
+    found = next_delivery(both, (), WECOM, NOW)
+    assert (ids(found), found.mentions) == (["held:1", "released:1"], ())
+    assert found.text == "正文released:1\n\n另有 1 条：\n- 标题held:1"
+    quiet = WeCom(quiet="00:00-23:59")
+    assert isinstance(next_delivery(both, (), quiet, NOW), Wait)
+    again = boxes(box((NOW - 1, end), (NOW, replace(begun, id="held-again"))))
+    if more.get("severity") != "info":
+        assert ids(next_delivery(again, said, WECOM, NOW)) == ["held-again"], "it is on again"
 
 
 @pytest.mark.parametrize(

@@ -457,6 +457,16 @@ def test_ettr_counts_what_was_lost() -> None:
 # --- story and replay
 
 
+def test_a_fresh_start_is_no_resume() -> None:
+    begun, gone_on = (
+        ev.Event(seq=1, time=1.0, epoch=1, body=ev.GenerationResumed(attempt=1, generation=1, step=step))
+        for step in (0, 7)
+    )
+    assert "starts at step 0" in story([begun])[0]
+    assert "从第 0 步开始" in story([begun], "zh")[0]
+    assert "resumed at step 7" in story([gone_on])[0]
+
+
 def test_the_story_tells_every_kind_in_both_languages() -> None:
     world = World()
     world.until(training)

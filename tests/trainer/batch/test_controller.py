@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -149,6 +150,19 @@ def test_balance_says_who_is_slow():
     decision = after_step(begin(batch), [Figures(sample_s=1), Figures(sample_s=2)], batch)
     assert "rank 1 needs 2.0 times as long for a sample" in decision.reason
     assert "16 samples in 4 micro-steps" in decision.reason
+
+
+def test_a_sentence_about_a_plan_adds_up():
+    assert str(Plan(samples=(8, 8), micro_steps=2)) == "16 samples in 2 micro-steps of 4 a rank"
+    assert str(Plan(samples=(10, 6), micro_steps=2)) == "16 samples in 2 micro-steps of 5 3 a rank"
+    assert str(Plan(samples=(11, 5), micro_steps=2)) == "16 samples in 2 micro-steps, 11 5 a rank"
+
+
+def test_balance_of_equally_fast_ranks_accuses_none_of_being_slow():
+    batch = wanted("balance", patience=1)
+    uneven = replace(begin(batch), plan=Plan(samples=(12, 4), micro_steps=4))
+    decision = after_step(uneven, [Figures(sample_s=1), Figures(sample_s=1.01)], batch)
+    assert "all ranks are equally fast, and rank 0 has 12 samples of 16" in decision.reason
 
 
 def test_balance_does_not_follow_noise():
