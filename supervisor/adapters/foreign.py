@@ -6,6 +6,7 @@ from glob import iglob
 from pathlib import Path
 
 from contract.config.checkpoint import Checkpoint as Settings
+from contract.exits import WorkerExit
 from contract.states import Phase
 from supervisor.core.observation import CheckpointLook, NodeSeen
 
@@ -35,9 +36,13 @@ class ForeignProgram:
             self._begun[at] = min(worker.step for worker in workers)
         return self._begun[at]
 
-    def checkpoint(self, settings: Settings, at: _At) -> CheckpointLook | None:
-        """The one with the highest step among those that did not change between two looks (the first takes all)."""
-        first, self._first = self._first, False
+    def checkpoint(self, settings: Settings, at: _At, *, written: bool) -> CheckpointLook | None:
+        """The one with the highest step among those that did not change between two looks.
+
+        The first look takes all, and so does one after which nobody writes any more (`written`): what a program saved
+        in its last moment counts when its end does.
+        """
+        first, self._first = self._first or written, False
         found: list[CheckpointLook] = []
         places = iglob(str(self._run / settings.foreign_glob), recursive=True)  # noqa: PTH207 - Path.glob takes no absolute one
         for path in sorted(map(Path, places)):
@@ -62,6 +67,14 @@ class ForeignProgram:
             path=newest.path,
             older=older,
         )
+
+
+def written(at: _At, nodes: Sequence[NodeSeen], exits: Sequence[WorkerExit]) -> bool:
+    """Whether every worker of the generation that a beat tells of has ended."""
+    gone = {item.rank for item in exits}
+    beats = [seen.beat for seen in nodes if seen.beat is not None]
+    workers = [worker for beat in beats if (beat.attempt, beat.generation) == at for worker in beat.workers]
+    return bool(workers) and all(item.exit_code is not None or item.rank in gone for item in workers)
 
 
 def _step(pattern: str, path: str) -> int | None:

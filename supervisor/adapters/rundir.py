@@ -15,14 +15,14 @@ from contract.config import RunConfig
 from contract.control import Control, read_claim, read_control, read_go
 from contract.copies.report import Report, read_report
 from contract.copies.target import Kind, wanted
-from contract.exits import read_exits
+from contract.exits import WorkerExit, read_exits
 from contract.files import lock_is_held
 from contract.layout import AttemptDir, RunDir
 from contract.requests import read_requests
 from contract.states import AgentPhase, ControlPhase, JobState
 from supervisor.adapters.checkpoints import CheckpointReader, ResumeReader
 from supervisor.adapters.curves import CurveReader
-from supervisor.adapters.foreign import ForeignProgram
+from supervisor.adapters.foreign import ForeignProgram, written
 from supervisor.adapters.lag import BeatLag
 from supervisor.adapters.log_reader import LogReader
 from supervisor.adapters.watcher import Watcher
@@ -94,6 +94,8 @@ class Observer:
         self._stall_s = max(_STALL_S, _STALL_BEATS * max(config.monitor.beat_s, config.supervisor.tick_s))
         nodes = self._nodes(place, attempt, now, local=config.job.executor == "local")
         at = (attempt, generation)
+        nobody: tuple[WorkerExit, ...] = ()
+        exits = self._try(lambda: read_exits(self._run, attempt, generation), nobody)
         return Observation(
             attempt=attempt,
             generation=generation,
@@ -104,10 +106,12 @@ class Observer:
             master=master,
             port=port,
             nodes=nodes,
-            exits=self._try(lambda: read_exits(self._run, attempt, generation), ()),
+            exits=exits,
             resume_step=self._resumed(config, resumes, at, members, nodes),
             restored_from=self._resumes.restored_from(at),
-            checkpoint=self._try(lambda: self._checkpoint(config, resumes, at), None),
+            checkpoint=self._try(
+                lambda: self._checkpoint(config, resumes, at, written=written(at, nodes, exits)), None
+            ),
             requests=tuple(self._try(lambda: read_requests(self._run), [])),
             used=self._try(lambda: highest_used(self._run), 0),
             usual=dict(self._learned()),
@@ -134,10 +138,10 @@ class Observer:
         return self._foreign.resumed(at, members, nodes) if foreign else resumes.get(at)
 
     def _checkpoint(
-        self, config: RunConfig, resumes: dict[tuple[int, int], int], at: tuple[int, int]
+        self, config: RunConfig, resumes: dict[tuple[int, int], int], at: tuple[int, int], *, written: bool
     ) -> CheckpointLook | None:
         if config.checkpoint.foreign_glob:
-            return self._foreign.checkpoint(config.checkpoint, at)
+            return self._foreign.checkpoint(config.checkpoint, at, written=written)
         return self._checkpoints.look(resumes)
 
     def _copies(self, config: RunConfig) -> dict[Kind, Report]:

@@ -195,7 +195,8 @@ class SupervisorKiller:
     def at_work(self, times: int) -> Iterator[None]:
         """So many kills, some in the first moments of the fault and some while it is being answered."""
         stop = threading.Event()
-        pauses = [self._chance.uniform(0.1, 4.0) for _ in range(times)]
+        # The first one comes within the second in which no fault is answered yet.
+        pauses = [self._chance.uniform(0.1, 1.0), *(self._chance.uniform(0.1, 4.0) for _ in range(times - 1))]
 
         def kill() -> None:
             for pause in pauses:

@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 
 from contract.beat import Beat, BeatFile, WorkerBeat
+from contract.config.checkpoint import Checkpoint
 from contract.control import Claim, Control, Go, claim_attempt, create_go, write_control
 from contract.exits import WorkerExit, write_exits
 from contract.files import FileLock, create_json
 from contract.manifest import Manifest, Shard, publish, retire
 from contract.requests import Request, RequestKind, write_request
 from contract.states import AgentPhase, ControlPhase, JobState, Phase
+from supervisor.adapters.foreign import ForeignProgram
 from supervisor.adapters.rundir import Observer
 from supervisor.core.observation import JobLook
 from tests.supervisor.conftest import bare_run, config_of
@@ -247,3 +249,18 @@ def test_slow_beats_and_slow_looks_are_no_standstill_of_the_file_system(run, bea
     observer.look(config, _job, now - tick_s)
     beats.write(_beat(41))
     assert observer.look(config, _job, now).watched_s == 0.0
+
+
+def test_what_a_program_saved_in_its_last_moment_counts_when_its_end_does(tmp_path) -> None:
+    """A file is whole once it has not changed between two looks, or once nobody is left who writes."""
+    settings, program = (
+        Checkpoint(foreign_glob="saved.*", foreign_step=r"saved\.(\d+)"),
+        ForeignProgram(tmp_path),
+    )
+    assert program.checkpoint(settings, (1, 1), written=False) is None
+    (tmp_path / "saved.81").touch()
+    assert program.checkpoint(settings, (1, 1), written=False) is None
+    (tmp_path / "saved.82").touch()
+    found = program.checkpoint(settings, (1, 1), written=True)
+    assert found is not None
+    assert found.step == 82
