@@ -30,6 +30,7 @@ def read_samples(self, *arguments):
 def sums_of_all(self, *numbers):
     at_the_end = (GENERATION, RANK) == (2, 1) and len(numbers) > AT_THE_BEGINNING
     if at_the_end and next(sums) == STEPS:
+        time.sleep(1.0)  # the others are in it by then: of two waits the older one names who left it out
         return [float(number) for number in numbers]
     return plain_sums(self, *numbers)
 
